@@ -6,7 +6,7 @@ overlap in part.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from predictor.application import (
     StepTime,
     measure_gain,
 )
+from predictor.job import JobSpec, Mode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -211,24 +212,26 @@ def find_goodputs(
     noise: tuple[float, float],
     nodes: Ints,
     gpus: Ints,
+    sizes: tuple[int, int],
 ) -> tuple[Floats, Floats, Floats]:
     """Find the batch size with the best modelled goodput for each configuration.
 
     Args:
-        app: Its limits of batch sizes.
+        app: Its limits of local batch sizes.
         model: The model of step times.
         noise: Squared norm and variance of the gradient.
         nodes: Nodes of each configuration, shape (configurations,).
         gpus: GPUs of each configuration, of the same shape.
+        sizes: Least and most total batch size.
 
     Returns:
         Goodput, samples per GPU and pass, and passes before the last one, by configuration; a
         goodput of 0 if no batch size is within the limits.
     """
     spread, count = nodes.astype(float), gpus.astype(float)
-    least = np.maximum(app.batch_size, count * app.least_local)
-    possible = least <= app.max_batch_size
-    totals = np.geomspace(np.minimum(least, app.max_batch_size), app.max_batch_size, CANDIDATES)
+    least = np.maximum(sizes[0], count * app.least_local)
+    possible = least <= sizes[1]
+    totals = np.geomspace(np.minimum(least, sizes[1]), sizes[1], CANDIDATES)
     each = totals / count
     accumulated = np.ceil(each / app.most_local - ROUNDING) - 1.0
     alone = (count == 1) & (each > app.batch_size + ROUNDING)
@@ -245,14 +248,19 @@ def find_goodputs(
 
 
 def choose_batch(
-    app: Application, model: StepModel, noise: tuple[float, float], nodes: int, gpus: int
+    app: Application,
+    model: StepModel,
+    noise: tuple[float, float],
+    nodes: int,
+    gpus: int,
+    sizes: tuple[int, int],
 ) -> BatchChoice:
     """Return the batch size with the best modelled goodput on a number of nodes and GPUs."""
     goodput, size, accumulated = (
         float(found[0])
-        for found in find_goodputs(app, model, noise, np.array([nodes]), np.array([gpus]))
+        for found in find_goodputs(app, model, noise, np.array([nodes]), np.array([gpus]), sizes)
     )
-    most = app.max_batch_size // (gpus * (int(accumulated) + 1))
+    most = sizes[1] // (gpus * (int(accumulated) + 1))
     return BatchChoice(LocalBatch(min(int(size), most), int(accumulated)), goodput)
 
 
@@ -262,14 +270,23 @@ class Agent:
 
     Attributes:
         app: Its application; only limits of batch sizes are known before it runs.
+        sizes: Least and most total batch size; equal if it keeps its own.
         steps: The step time of each number of nodes and GPUs and each local batch size at which it
             ran, when it first did.
         noise: Squared norm and variance of the gradient, as last seen; None before it ran.
     """
 
     app: Application
+    sizes: tuple[int, int]
     steps: tuple[StepTime, ...] = ()
     noise: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, job: JobSpec, app: Application) -> "Agent":
+        """Return the agent of a job that has not run."""
+        fixed = job.mode is not Mode.GOODPUT
+        least = job.batch_size if fixed else app.batch_size
+        return cls(app, (least, job.batch_size if fixed else job.max_batch_size))
 
     def after(self, placement: Placement, batch_size: int, epoch: int) -> "Agent":
         """Return the agent after training in an epoch on a placement at a total batch size."""
@@ -280,23 +297,32 @@ class Agent:
             step, sync = app.measure_step(placement, size)
             if step < inf:
                 steps = (*steps, StepTime("", nodes, gpus, size, step, sync))
-        return Agent(app, steps, app.noise(batch_size, epoch))
+        return replace(self, steps=steps, noise=app.noise(batch_size, epoch))
 
     def choose_batch_size(self, placement: Placement, tuned: int) -> int:
         """Return the total batch size with the best modelled goodput on a placement.
 
-        The smallest at first; the tuned one of an application that does not adapt.
+        The smallest at first; the tuned one of a job that does not adapt.
         """
-        app, gpus = self.app, sum(placement)
-        if not app.adapts:
+        app, gpus, (least, most) = self.app, sum(placement), self.sizes
+        if not app.adapts or least == most:
             return tuned
         if self.noise is None or not self.steps:
-            batch = app.split(max(app.batch_size, app.least_local * gpus), gpus)
+            batch = app.split(min(max(least, app.least_local * gpus), most), gpus)
         else:
-            batch = choose_batch(app, self.model, self.noise, len(placement), gpus).batch
+            nodes = len(placement)
+            batch = choose_batch(app, self.model, self.noise, nodes, gpus, self.sizes).batch
         return gpus * batch.size * (batch.accumulated + 1)
 
     @property
     def model(self) -> StepModel:
         """The model that fits its step times."""
         return fit_step_model(self.steps)
+
+    def find_goodputs(self, nodes: Ints, gpus: Ints) -> Floats:
+        """Return its best modelled goodput on configurations, shape (configurations,).
+
+        It must have run; see `find_goodputs`.
+        """
+        assert self.noise is not None, "the job has run"
+        return find_goodputs(self.app, self.model, self.noise, nodes, gpus, self.sizes)[0]

@@ -41,6 +41,13 @@ class Mode(StrEnum):
     """Alternates between two batch sizes (Agarwal et al., MLSys 2021)."""
     GNS = "gns"
     """Doubles with the gradient noise scale (McCandlish et al., 2018)."""
+    GOODPUT = "goodput"
+    """Follows the goodput of a measured application (Qiao et al., Pollux, OSDI '21), if the policy
+    adapts it; else it is static."""
+
+
+TABLE_MODES = (Mode.STATIC, Mode.ACCORDION, Mode.GNS)
+"""Modes of jobs whose speeds stand in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +217,9 @@ class JobSpec:
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Batch sizes that the declared mode can visit, in ascending order."""
-        if self.mode is Mode.STATIC or self.max_batch_size == self.batch_size:
+        """Batch sizes that the declared mode can visit in a table, in ascending order."""
+        fixed = self.mode in (Mode.STATIC, Mode.GOODPUT)
+        if fixed or self.max_batch_size == self.batch_size:
             return (self.batch_size,)
         if self.mode is Mode.ACCORDION:
             return (self.batch_size, self.max_batch_size)

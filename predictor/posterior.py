@@ -101,7 +101,7 @@ class Evidence:
     @property
     def can_adapt(self) -> bool:
         """Whether the job could change its batch size at its start."""
-        return self.spec.mode is not Mode.STATIC and len(self.sizes) > 1
+        return len(self.sizes) > 1
 
     @property
     def is_settled(self) -> bool:

@@ -191,12 +191,12 @@ class Profile:
         return tuple(sorted(kinds.union(app.gpu_type for app in self.applications.values())))
 
     def check_model(self, model: str) -> None:
-        """Refuse a model without throughputs in the table.
+        """Refuse a model without throughputs.
 
         Raises:
             InputError: The model has none.
         """
-        known = sorted({key[0] for key in self.rates})
+        known = sorted({key[0] for key in self.rates} | self.applications.keys())
         if model not in known:
             problem = f"there are no throughputs of {model[:80]!r}"
             raise InputError("model", problem, meant(model, known))

@@ -143,7 +143,7 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
     job_of = np.repeat(np.arange(len(jobs)), [len(menu) for menu in menus])
     allocations = tuple(entry for menu in menus for entry in menu)
     left = np.full(len(allocations), FIRST_GUESS)
-    known: defaultdict[str, list[int]] = defaultdict(list)
+    known: defaultdict[tuple[str, tuple[int, int]], list[int]] = defaultdict(list)
     moves = np.ones(len(allocations), bool)
     for row, (job, entry) in enumerate(
         zip(map(jobs.__getitem__, job_of), allocations, strict=True)
@@ -153,8 +153,8 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
         if agent is None:
             left[row] = job.run_time(entry).remaining
         elif agent.app.name in experience.steps:
-            known[agent.app.name].append(row)
-    for name, rows in known.items():
+            known[agent.app.name, agent.sizes].append(row)
+    for (name, _), rows in known.items():
         there = [(jobs[job_of[row]], allocations[row]) for row in rows]
         left[rows] = _predict_seconds(there, experience, name)
     return Offers(job_of, allocations, left, moves)
@@ -165,15 +165,15 @@ def _predict_seconds(
 ) -> Floats:
     """Return the seconds until the ends of jobs of an application; infinite where they cannot run.
 
-    Work left is declared: epochs of steps at the initial batch size. Gradients stay as noisy as
-    they are.
+    All have the same limits of batch sizes. Work left is declared: epochs of steps at the initial
+    batch size. Gradients stay as noisy as they are.
     """
     agents = [agent for job, _ in there if (agent := job.belief.agent)]
-    app = agents[0].app
+    app, sizes = agents[0].app, agents[0].sizes
     sqr, var = np.array([agent.noise or experience.noise[name] for agent in agents]).T
     nodes, gpus = np.array([(entry.nodes, entry.gpus) for _, entry in there]).T
     model = fit_step_model(experience.steps[name])
-    speeds, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus)
+    speeds, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus, sizes)
     work = np.array(
         [app.progress_after(app.epochs) * (1.0 - job.belief.share_done) for job, _ in there]
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from containers.runtime import EventKind
-from predictor.job import JobSpec
+from predictor.job import JobSpec, Mode
 from predictor.options import array_of
 from predictor.rows import from_json
 from solver.cells.gangs import Waits
@@ -201,9 +201,8 @@ class Invariants:
         if len(set(map(inventory.pool, gpus))) > 1:
             yield f"the GPUs {list(gpus)} of job {spec.job_id} span pools"
         found = inventory.allocation(gpus)
-        size, table = spec.batch_size, self.header.throughputs
-        if self.header.adapts:
-            size = table.applications[spec.model].max_batch_size
+        table, adapts = self.header.throughputs, self.header.adapts and spec.mode is Mode.GOODPUT
+        size = spec.max_batch_size if adapts else spec.batch_size
         runs = table.can_run(spec, size, found)
         if not (runs and spec.demand.allows(found.gpu_type)):
             there = found.gpu_type + f" on {found.nodes} nodes" * (found.nodes > 1)

@@ -345,7 +345,8 @@ def _admit(
     """Remove ended jobs, add new jobs, and set the budgets that commands gave."""
     beliefs = _without(beliefs, ended)
     for spec in arrivals:
-        agent = Agent(header.throughputs.applications[spec.model]) if header.adapts else None
+        apps = header.throughputs.applications
+        agent = Agent.of(spec, apps[spec.model]) if header.adapts else None
         beliefs[spec.job_id] = Belief(spec, agent=agent)
     if arrivals:
         beliefs = dict(sorted(beliefs.items()))

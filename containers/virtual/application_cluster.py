@@ -147,7 +147,7 @@ class ApplicationCluster(SimulatedCluster):
             if app is None:
                 problem = f"{spec.model} is no measured application"
                 raise InputError(f"job {spec.job_id}", problem, "leave the job out")
-            agent = Agent(app) if self._terms.adapts else None
+            agent = Agent.of(spec, app) if self._terms.adapts else None
             self._jobs.setdefault(spec.job_id, TrainingJob(spec, app, agent))
 
     def find_agent(self, job_id: int) -> Agent | None:

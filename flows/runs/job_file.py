@@ -1,6 +1,7 @@
 """Jobs as TOML files: the declaration, and the ground truth for a simulation."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import read_toml, validate_fields
 from predictor.allocation import Demand
+from predictor.application import Application
 from predictor.errors import InputError, meant
 from predictor.image import NAME
 from predictor.job import JobKind, JobSpec, Mode, Regime, find_named, make_timed_job
 from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, parse_tasks
 from predictor.throughput import Profile
 from tasks.sources import Workload, sort_by_arrival
+from warehouse.workloads.applications import (
+    check_application_job,
+    count_samples,
+    find_truth,
+)
 from warehouse.workloads.kinds import MOST_JOBS
 from warehouse.workloads.regimes import isolated_seconds
 
@@ -240,11 +247,30 @@ class JobFile(BaseModel):
         """Return the declared job, or the tasks of its array, with consecutive ids; see `spec`."""
         if self.model is not None:
             profile.check_model(self.model)
+        app = profile.applications.get(self.model or "")
+        if app is not None:
+            samples = {app.name: count_samples(app)}
+        elif self.mode is Mode.GOODPUT or profile.applications:
+            field = "mode" if self.mode is Mode.GOODPUT else "kind"
+            problem = f"{getattr(self, field)} is not possible"
+            where = "outside" if field == "mode" else "beside"
+            raise InputError(field, f"{problem} {where} measured applications", "give another")
         tasks = parse_tasks(self.array) if self.array else (NO_ARRAY,)
-        return tuple(
+        specs = tuple(
             self.spec(first_id + task.place, arrival_seconds, samples, after, task)
             for task in tasks
         )
+        return specs if app is None else tuple(self._fitted(spec, app) for spec in specs)
+
+    def _fitted(self, spec: JobSpec, app: Application) -> JobSpec:
+        """Return a job of a measured application, checked."""
+        for name in ("regimes", "samples_per_epoch"):
+            if name in self.model_fields_set:
+                raise InputError(name, f"{app.name} was measured", "leave it out")
+        if spec.mode is Mode.GOODPUT and self.max_batch_size is None:
+            spec = replace(spec, max_batch_size=app.max_batch_size)
+        check_application_job(spec, app)
+        return spec
 
     def spec(
         self,
@@ -321,6 +347,8 @@ class JobFile(BaseModel):
         if self.timed:
             whole = (Regime(1, 1),)
             return GroundTruth(spec.job_id, self.seconds or spec.max_seconds, whole, whole)
+        if spec.model in profile.applications:
+            return find_truth(spec, profile)
         seconds = isolated_seconds(spec, self.truth, profile)
         return GroundTruth(spec.job_id, seconds, self.truth, self.truth)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from flows.runs.setting import Setting, check_bounds
 from flows.runs.settings import SEED
 from predictor.errors import InputError, check_plain, meant
-from predictor.job import Mode
+from predictor.job import TABLE_MODES, Mode
 from predictor.plugins import Kind, find_plugin, plugins
 from warehouse.workloads.kinds import LOGS, MOST_JOBS, Arrivals, Format
 
@@ -229,8 +229,15 @@ class Source(WorkloadSettings):
         if self.format not in list(Format):
             return self._read_plugged(self.trace, gpu_types)
         if self.applications:
-            from warehouse.workloads.applications import read_application_jobs
+            from warehouse.workloads.applications import read_application_jobs, read_applications
 
+            if self.format == Format.JOBS:
+                from flows.runs.job_file import read_jobs_file
+                from predictor.throughput import Profile
+
+                apps = read_applications(self.applications, gpu_types)
+                profile = Profile({}, source=str(self.applications), applications=apps)
+                return read_jobs_file(self.trace, profile)
             return read_application_jobs(self.trace, self.applications, gpu_types)
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
@@ -263,7 +270,7 @@ class Source(WorkloadSettings):
             )
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if self.applications:
-            taken = OF_APPLICATIONS
+            taken = OF_APPLICATIONS | ({"format"} if self.format == Format.JOBS else set())
         if generated:
             taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
         for field in fields(self):
@@ -463,8 +470,10 @@ def _scale_factors(text: str) -> dict[int, float]:
 def _modes(text: str) -> dict[Mode, float]:
     weights = _weights("modes", text)
     for name in weights:
-        if name not in list(Mode):
+        if name not in TABLE_MODES:
             raise InputError(
-                "modes", f"{name!r} is not an adaptation mode", f"choose from {', '.join(Mode)}"
+                "modes",
+                f"{name!r} is not an adaptation mode",
+                f"choose from {', '.join(TABLE_MODES)}",
             )
     return {Mode(name): weight for name, weight in weights.items()}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.goodput import find_goodputs
 from predictor.rows import from_json, to_json
 from solver.configurations import has_sizes
 from solver.fidelity import Fidelity
@@ -163,13 +162,7 @@ def make_speedups(jobs: list[ActiveJob], gpus: int) -> Floats:
         if agent is None or agent.noise is None or not agent.steps:
             found[row, :, 1:] = counts / share
             continue
-        goodputs, _, _ = find_goodputs(
-            agent.app,
-            agent.model,
-            agent.noise,
-            np.repeat((1, 2), gpus),
-            np.tile(counts, 2),
-        )
+        goodputs = agent.find_goodputs(np.repeat((1, 2), gpus), np.tile(counts, 2))
         by_nodes = goodputs.reshape(2, gpus)
         base = by_nodes[0, :share].max() if not by_nodes[0, share - 1] else by_nodes[0, share - 1]
         found[row, :, 1:] = by_nodes / base

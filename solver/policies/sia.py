@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from predictor.allocation import Allocation
-from predictor.goodput import find_goodputs
 from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import relative_gap
@@ -114,7 +113,7 @@ def find_normalized_goodputs(job: ActiveJob, sizes: Mapping[str, int]) -> dict[A
     agent = job.belief.agent
     if agent is not None and agent.noise is not None and agent.steps:
         nodes, gpus = np.array([(found.nodes, found.gpus) for found in there]).T
-        goodputs, _, _ = find_goodputs(agent.app, agent.model, agent.noise, nodes, gpus)
+        goodputs = agent.find_goodputs(nodes, gpus)
         found = dict(zip(there, goodputs.tolist(), strict=True))
     else:
         found = {allocation: job.rate(allocation) for allocation in there}

@@ -12,6 +12,7 @@ from solver.inventory import Pool
 from solver.policies import POLICIES
 from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.sources import Workload
+from tests.applications import write_applications
 from tests.runs import check_sound, check_stored, make
 from warehouse.workloads.trace_writer import write_workload
 
@@ -48,9 +49,9 @@ GANG, FIXED, GROWING = range(3)
 SPEEDUP = {1: 1.0, 2: 1.8, 4: 3.2}
 
 
-def read(folder: Path, *types: str) -> Workload:
+def read(folder: Path, *types: str, text: str = JOBS) -> Workload:
     """The jobs, of a model that was measured on one, two and four GPUs."""
-    (trace := folder / "jobs.toml").write_text(JOBS)
+    (trace := folder / "jobs.toml").write_text(text)
     table = {
         kind: {
             f"('net (batch size {size})', {gpus})": {"null": 10.0 * speed * 32 / size / (1 + rank)}
@@ -108,6 +109,11 @@ def test_elastic_jobs_choose_among_gpu_types(policy: str, tmp_path: Path) -> Non
     assert (4, "v100") in held
 
 
+def test_only_jobs_of_applications_follow_goodput(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="mode: goodput is not possible outside measured appl"):
+        read(tmp_path, "v100", text=JOBS.replace('"gns"', '"goodput"'))
+
+
 def test_a_back_end_is_not_ignored(tmp_path: Path) -> None:
     settings = Settings("shockwave", make_pool(4, 4), round_seconds=60.0, backend="highs")
     with pytest.raises(InputError, match="backend: has no effect on elastic jobs"):
@@ -117,3 +123,91 @@ def test_a_back_end_is_not_ignored(tmp_path: Path) -> None:
 def test_a_public_trace_has_no_place_for_them(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="job 1: the format has no place for its numbers of GPUs"):
         write_workload(read(tmp_path, "v100"), tmp_path / "out")
+
+
+APPLIED = """
+[[jobs]]
+model = "toy"
+batch_size = 20
+epochs = 2
+scale_factor = 2
+
+[[jobs]]
+model = "toy"
+batch_size = 20
+epochs = 2
+max_gpus = 4
+
+[[jobs]]
+model = "toy"
+batch_size = 10
+mode = "goodput"
+epochs = 2
+max_gpus = 4
+
+[[jobs]]
+model = "toy"
+batch_size = 10
+max_batch_size = 20
+mode = "goodput"
+epochs = 2
+scale_factor = 2
+"""
+"""A gang and a job of many sizes at a fixed batch size, and the same at one that is chosen."""
+
+
+def read_applied(folder: Path, text: str = APPLIED) -> Workload:
+    (trace := folder / "jobs.toml").write_text(text)
+    apps = write_applications(folder / "apps")
+    return Source(trace=trace, format="jobs", applications=apps).open(gpu_types=("t4",))
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "sia", "pollux", "optimus", "tiresias"])
+def test_jobs_of_applications_are_rigid_strong_scaling_and_adaptive(
+    policy: str, tmp_path: Path
+) -> None:
+    settings = Settings(policy, (Pool("t4", 8, 2),), round_seconds=20.0, restart_seconds=5.0)
+    made = make(make_start(read_applied(tmp_path), settings))
+    check_sound(made)
+    check_stored(tmp_path / "runs", made)
+    gpus = {(j, len(held)) for state in made.states for j, held in state.leases.items()}
+    sizes = {(r.job_id, r.batch_size) for record in made.records for r in record.reports}
+    for job in (0, 1):
+        assert {size for number, size in sizes if number == job} == {20}
+    assert {size for number, size in sizes if number == 3} <= set(range(10, 21))
+    for job in (0, 3):
+        assert {held for number, held in gpus if number == job} == {2}
+    if POLICIES[policy].elastic:
+        assert max(held for number, held in gpus if number == 1) > 1
+    if POLICIES[policy].adapts:
+        assert max(size for number, size in sizes if number == 2) > 10
+    else:
+        assert {size for number, size in sizes if number in (2, 3)} == {10}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (("epochs = 2", "epochs = 3"), "epochs: toy was measured for 2; give 2"),
+        (('"goodput"', '"gns"'), "mode: gns is not a mode of the measured application toy"),
+        (("batch_size = 10", "batch_size = 5"), "batch_size: 5 is not 10 to 40"),
+        (("max_batch_size = 20", "max_batch_size = 80"), "max_batch_size: 80 is not 10 to 40"),
+        (("max_gpus = 4", "max_gpus = 5"), "max_gpus: 5 GPUs are more than toy can use"),
+        (("scale_factor = 2", "scale_factor = 5"), "scale_factor: 5 GPUs are more than toy"),
+        (("epochs = 2", "epochs = 2\nsamples_per_epoch = 9"), "samples_per_epoch: toy was meas"),
+        (('"toy"', '"tox"'), "model: there are no throughputs of 'tox'"),
+        (
+            (
+                'model = "toy"\nbatch_size = 20\nepochs = 2',
+                'kind = "opaque"\nimage = "a"\nmax_seconds = 5',
+            ),
+            "kind: opaque is not possible beside measured applications",
+        ),
+    ],
+)
+def test_what_an_application_cannot_do_is_refused(
+    changed: tuple[str, str], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as refused:
+        read_applied(tmp_path, APPLIED.replace(*changed, 1))
+    assert f"]: {told}" in str(refused.value)

@@ -146,7 +146,10 @@ def test_forms_and_commands_know_the_kind_bounds_and_default_of_each_field() -> 
     gpus, mode, retries = fields["scale_factor"], fields["mode"], fields["retries"]
     assert (gpus.option, gpus.title, gpus.kind) == ("gpus", "GPUs", FieldKind.INTEGER)
     assert (gpus.default, gpus.least) == (None, 1)
-    assert (mode.kind, mode.choices) == (FieldKind.CHOICE, ("static", "accordion", "gns"))
+    assert (mode.kind, mode.choices) == (
+        FieldKind.CHOICE,
+        ("static", "accordion", "gns", "goodput"),
+    )
     assert (retries.kind, retries.default, retries.least) == (FieldKind.INTEGER, None, 0)
     assert fields["environment"].kind is FieldKind.VARIABLES
     assert fields["after"].kind is FieldKind.WORDS

@@ -68,7 +68,7 @@ def test_the_gradient_is_that_of_finite_differences(true: StepModel, model: Step
         (measure_misfit(at + step, points)[0] - measure_misfit(at - step, points)[0]) / (2e-6 * x)
         for x, step in zip(at, np.diag(1e-6 * at), strict=True)
     ]
-    assert measure_misfit(at, points)[1] == pytest.approx(np.array(found), rel=1e-4, abs=1e-5)
+    assert measure_misfit(at, points)[1] == pytest.approx(np.array(found), rel=1e-3, abs=1e-5)
 
 
 def test_a_fit_predicts_what_was_not_measured() -> None:
@@ -117,16 +117,20 @@ def test_efficiency_by_hand() -> None:
 def test_the_batch_size_grows_with_the_noise(tmp_path: Path) -> None:
     app = toy_profile(tmp_path).applications["toy"]
     model = StepModel(1.0, 0.01, 1.0, 1e-8, 1.0, 1e-8, 1.0)
-    batch, goodput = choose_batch(app, model, (1.0, 0.0), 1, 2)
+    batch, goodput = choose_batch(app, model, (1.0, 0.0), 1, 2, (10, 40))
     assert batch == LocalBatch(5, 0)  # without noise a larger batch does nothing
     assert goodput == pytest.approx(1.0 / 2.05)
-    batch, goodput = choose_batch(app, model, (0.0, 1.0), 1, 2)
+    batch, goodput = choose_batch(app, model, (0.0, 1.0), 1, 2, (10, 40))
     assert batch == LocalBatch(20, 0)
     assert goodput == pytest.approx(4.0 / 2.2)
+    batch, goodput = choose_batch(app, model, (0.0, 1.0), 1, 2, (10, 20))
+    assert batch == LocalBatch(10, 0)  # the largest that the job allows
+    assert goodput == pytest.approx(2.0 / 2.1)
 
 
 def test_no_batch_size_is_found_for_too_many_gpus(tmp_path: Path) -> None:
     app = toy_profile(tmp_path).applications["toy"]
-    goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), np.array([4, 5]), np.array([8, 9]))
+    nodes, gpus = np.array([4, 5]), np.array([8, 9])
+    goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), nodes, gpus, (10, 40))
     assert goodputs[0] > 0.0  # 8 × 5 samples are the largest batch
     assert goodputs[1] == 0.0

@@ -166,7 +166,7 @@ def test_a_new_job_of_a_known_application_bids_on_several_sizes(tmp_path: Path) 
             run_round(run)
         belief = next(b for b in run.state.beliefs.values() if b.agent and b.agent.steps)
     assert belief.agent
-    new = replace(belief, progress=None, observed=(), agent=Agent(belief.agent.app))
+    new = replace(belief, progress=None, observed=(), agent=Agent.of(belief.spec, belief.agent.app))
     menu = tuple(Allocation("t4", gpus, -(-gpus // 2)) for gpus in (1, 2, 3, 4))
     jobs = [replace(job(n, 9), belief=seen, menu=menu) for n, seen in enumerate((belief, new))]
     now = Situation(180.0, Inventory((Pool("t4", 4, 2),)), 60.0, 6, tuple(jobs))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from containers.virtual.application_cluster import ApplicationCluster
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
-from predictor.goodput import find_goodputs
 from solver.fidelity import Fidelity
 from solver.genetic import PlacementSearch
 from solver.inventory import Pool
@@ -113,9 +112,7 @@ def test_speedups_are_over_the_goodput_of_a_fair_share(tmp_path: Path) -> None:
         assert agent
         assert agent.noise
         counts = np.arange(1, 5)
-        goodputs, _, _ = find_goodputs(
-            agent.app, agent.model, agent.noise, np.ones(4, np.int64), counts
-        )
+        goodputs = agent.find_goodputs(np.ones(4, np.int64), counts)
         assert row[0, 1:] == pytest.approx(goodputs / goodputs[share - 1])
         assert row[0, 4] < 4.0 * row[0, 1]  # less than linear
     assert make_speedups([job(0, 9), job(1, 9)], 4)[:, 0, 4] == pytest.approx(2.0)  # no model

@@ -203,17 +203,16 @@ def _parse_job(row: Row, job_id: int, applications: dict[str, Application]) -> J
     if gpus > app.limit_gpus(size):
         problem = f"{gpus} GPUs are more than {name} can use at batch size {size}"
         raise row.refusal("num_replicas", problem, f"give at most {app.limit_gpus(size)}")
-    samples = app.progress_after(app.epochs) / app.epochs * app.batch_size
     try:
         return JobSpec(
             job_id=job_id,
             model=name,
             batch_size=size,
-            max_batch_size=size,
+            max_batch_size=app.max_batch_size,
             demand=Demand(1, app.limit_gpus(app.max_batch_size), tuned=gpus),
-            mode=Mode.STATIC,
+            mode=Mode.GOODPUT,
             epochs=app.epochs,
-            samples_per_epoch=round(samples),
+            samples_per_epoch=count_samples(app),
             arrival_seconds=row.number("time", float),
             name=row.name("name"),
         )
@@ -222,14 +221,55 @@ def _parse_job(row: Row, job_id: int, applications: dict[str, Application]) -> J
         raise row.refusal(field, error.problem, error.remedy) from None
 
 
+def count_samples(app: Application) -> int:
+    """Return the samples of an epoch: those of its progress at the initial batch size."""
+    return round(app.progress_after(app.epochs) / app.epochs * app.batch_size)
+
+
+def check_application_job(spec: JobSpec, app: Application) -> None:
+    """Refuse a job whose declaration is not of its measured application.
+
+    Raises:
+        InputError: A field is out of its range; the place is the field in a job's file.
+    """
+    name, sizes = app.name, f"{app.batch_size} to {app.max_batch_size}, as {app.name} was measured"
+    if spec.mode not in (Mode.STATIC, Mode.GOODPUT):
+        problem = f"{spec.mode} is not a mode of the measured application {name}"
+        raise InputError("mode", problem, f"give {Mode.STATIC} or {Mode.GOODPUT}")
+    if spec.epochs != app.epochs:
+        raise InputError("epochs", f"{name} was measured for {app.epochs}", f"give {app.epochs}")
+    for field in ("batch_size", "max_batch_size"):
+        if not app.batch_size <= getattr(spec, field) <= app.max_batch_size:
+            raise InputError(field, f"{getattr(spec, field)} is not {sizes}", "give another")
+    largest = spec.max_batch_size if spec.mode is Mode.GOODPUT else spec.batch_size
+    for field, gpus, size in (
+        ("scale_factor", spec.demand.size, spec.batch_size),
+        ("max_gpus", spec.demand.most, largest),
+    ):
+        if gpus > (most := app.limit_gpus(size)):
+            problem = f"{gpus} GPUs are more than {name} can use at batch size {size}"
+            raise InputError(field, problem, f"give at most {most}")
+
+
 def _true(row: Row, spec: JobSpec, profile: Profile) -> GroundTruth:
-    """Return the truth of a job: its isolated run time is that of its gang, packed."""
+    try:
+        return find_truth(spec, profile)
+    except InputError as error:
+        raise row.refusal("num_replicas", error.problem, error.remedy) from None
+
+
+def find_truth(spec: JobSpec, profile: Profile) -> GroundTruth:
+    """Return the truth of a job: its isolated run time is that of its gang, packed.
+
+    Raises:
+        InputError: The gang was not measured.
+    """
     app, there = profile.applications[spec.model], profile.reference(spec)
     if not profile.can_run(spec, spec.batch_size, there):
         problem = (
             f"{spec.model} was not measured on {there.gpus} GPUs at batch size {spec.batch_size}"
         )
-        raise row.refusal("num_replicas", problem, "give a measured number")
+        raise InputError("scale_factor", problem, "give a measured number")
     steps = sum(app.steps_in(epoch, spec.batch_size, there.gpus) for epoch in range(app.epochs))
     held = (Regime(spec.batch_size, spec.epochs),)
     seconds = steps / profile.rate(spec, spec.batch_size, there)

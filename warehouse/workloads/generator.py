@@ -209,7 +209,7 @@ def _draw_changes(rng: np.random.Generator, mode: Mode, batch_size: int, largest
             return _draw_doublings(rng, batch_size, largest)
         case Mode.ACCORDION:
             return _draw_critical_spans(rng, batch_size, largest)
-        case Mode.STATIC:
+        case Mode.STATIC | Mode.GOODPUT:
             return [(0.0, batch_size)]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobSpec, Mode
+from predictor.job import TABLE_MODES, JobSpec, Mode
 from predictor.options import JobOptions
 from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
@@ -258,9 +258,9 @@ def _parse_job(row: Row, position: int) -> JobSpec:
         declared = _parse_declared(row)
         if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
             declared = _published_sizes(row, model, batch_size) | declared
-        if row.values["mode"] not in list(Mode):
+        if row.values["mode"] not in TABLE_MODES:
             problem = f"{row.values['mode']!r} is not an adaptation mode"
-            raise row.refusal("mode", problem, f"choose from {', '.join(Mode)}")
+            raise row.refusal("mode", problem, f"choose from {', '.join(TABLE_MODES)}")
         mode = Mode(row.values["mode"])
     steps = row.positive("total_steps", int)
     steps_per_epoch = math.ceil(declared["samples_per_epoch"] / batch_size)
