@@ -63,7 +63,7 @@ def _queue_row(this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRo
         job_id=job_id,
         name=spec.name,
         tenant=spec.tenant,
-        gpus=spec.demand.size,
+        gpus=len(plan.placement.get(job_id, ())) or spec.demand.size,
         status=status,
         price=plan.report.price_of.get(job.own.gpu_type),
         waits_for=_describe_wait(this, job_id),

@@ -72,7 +72,7 @@ class QueueRow:
 
     Attributes:
         place: Place in the queue of the last round; None if it had none.
-        gpus: GPUs requested.
+        gpus: GPUs that it holds; if it waits, those requested.
         status: runs, waits, held or cancelled; accepted before a round takes it in.
         starts_in_s: Expected start; 0 if it is running.
         ends_in_s: Expected end.

@@ -64,6 +64,14 @@ def typed(ask: Command) -> Typed:
     return run
 
 
+def test_an_elastic_job_holds_more_gpus_than_it_asks_for(typed: Typed, service: Path) -> None:
+    go(service, 1, jobs=[JOB])
+    (job,) = typed("submit", *SMALL, "--min-gpus", "1", "--max-gpus", "4")
+    go(service, 1)
+    row = next(row for row in typed("queue") if row["job_id"] == job["job_id"])
+    assert (row["status"], row["gpus"]) == ("runs", 2)  # the other two are of a gang
+
+
 def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, service: Path) -> None:
     tmp_path = service
     name = go(tmp_path, 1, jobs=[JOB])
@@ -125,6 +133,7 @@ MISTAKES = {
     ("submit", "--model", "conv-small", "--batch-size", "32"): "epochs",
     ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: there are no thr",
     ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are requested",
+    ("submit", *SMALL, "--gpus", "2", "--max-gpus", "1"): "--max-gpus: 1 is below its 2 GPUs",
     ("submit", *SMALL, "--budget", "-1"): "budget",
     ("submit", *SMALL, "--priority", "0"): "priority",
     ("submit", "none.toml"): "none.toml",
