@@ -142,21 +142,22 @@ class Belief:
 
         `speed` is the profiled rate on the allocation on which it ran, over that on its reference.
         """
-        observed = list(self.observed)
+        observed = self.observed
         for report in reports:
             if observed and observed[-1].batch_size == report.batch_size:
-                observed[-1] = Regime(report.batch_size, observed[-1].epochs + report.epochs)
+                *before, last = observed
+                observed = (*before, Regime(report.batch_size, last.epochs + report.epochs))
             else:
-                observed.append(Regime(report.batch_size, report.epochs))
+                observed = (*observed, Regime(report.batch_size, report.epochs))
         seconds = progress.seconds if progress else 0.0
         paces, rounds = self.paces, self.rounds
         if progress:
             paces, rounds = self._timed(progress, speed)
-        if any([report.batch_size != self.batch_size for report in reports]):
+        if reports and any([report.batch_size != self.batch_size for report in reports]):
             rounds = ()
         return Belief(  # `replace` takes twice the time
             self.spec,
-            tuple(observed),
+            observed,
             progress or self.progress,
             paces,
             self.elsewhere_seconds + seconds * (speed - 1.0),
@@ -208,17 +209,17 @@ class Belief:
             return self.paces, ()
         if steps <= 0 or progress.seconds <= 0.0:
             return self.paces, self.rounds
-        seconds = progress.seconds * speed
-        paces = {pace.batch_size: pace for pace in self.paces}
-        before = paces.get(size)
-        paces[size] = (
-            Pace(size, before.steps + steps, before.seconds + seconds)
-            if before
-            else Pace(size, steps, seconds)
-        )
+        seconds, paces = progress.seconds * speed, self.paces
+        for place, pace in enumerate(paces):
+            if pace.batch_size == size:
+                timed = Pace(size, pace.steps + steps, pace.seconds + seconds)
+                paces = (*paces[:place], timed, *paces[place + 1 :])
+                break
+        else:
+            paces = (*paces, Pace(size, steps, seconds))
         all_steps, all_seconds = self.rounds[:2] or (0, 0.0)
         rounds = all_steps + steps, all_seconds + seconds, steps, seconds
-        return tuple(paces.values()), rounds
+        return paces, rounds
 
 
 def list_stages(spec: JobSpec, sizes: tuple[int, ...], changes: int) -> tuple[int, ...]:
