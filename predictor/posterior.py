@@ -429,6 +429,7 @@ def learn(
         if job.can_adapt:
             jobs.append(job)
             pasts.append(past)
+            _ = past.arrays  # which `after` then extends
         modes[belief.spec.mode] = past.after(build_trajectory(belief, throughput))
     if jobs:  # together: only the weights of a job depend on those of the jobs before it
         found = _find_candidates(jobs, pasts, seed)

@@ -398,7 +398,7 @@ class ServiceQueries:
             return self._explain_now(history, history.last, job_id)
         if (known := self._ended.get(job_id)) is not None:
             return known
-        answer = why(job_id, self._reader.warehouse, self.run, simulate=False)
+        answer = why(job_id, self._reader.warehouse, self.run, most_simulated=0)
         if answer.end is not None:  # a round may have been recorded since the history was read
             if len(self._ended) >= MOST_ANSWERS:
                 self._ended.clear()

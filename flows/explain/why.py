@@ -23,6 +23,10 @@ from tasks.run import Run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
+MOST_SIMULATED = 256
+"""Most active jobs with which `why` simulates the queue of an ended job's round. An engineering
+bound on its time: what was expected of a job that has ended is not worth minutes."""
+
 
 def why(
     job: int | str,
@@ -30,7 +34,7 @@ def why(
     name: str | None = None,
     number: int | None = None,
     progress: Progress = ignore_progress,
-    simulate: bool = True,
+    most_simulated: int = MOST_SIMULATED,
 ) -> Answer:
     """Explain the decision about a job in a round.
 
@@ -41,7 +45,7 @@ def why(
         number: The round. By default the last round in which the job was active; for a finished
             job, the first round of its longest wait.
         progress: Called before each simulation of the queue.
-        simulate: Whether to simulate the queue of an ended job's round.
+        most_simulated: Most active jobs with which the queue of an ended job's round is simulated.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -71,7 +75,7 @@ def why(
     run.runtime, run.state = Recording([record]), take_over(run.state, header.settings)
     this = solve_round(run)
     check_same(name, this, record)
-    if simulate or end is None:
+    if end is None or len(this.active) <= most_simulated:
         ahead = forecast_job(run, this, job_id, progress)
     else:
         ahead = JobForecast(None, this.observation.clock_seconds, Unforecast.ENDED)

@@ -65,7 +65,7 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
                 assert ahead.median == answer.clock_seconds + queue[job].ends_in_s  # type: ignore[operator]
         go(tmp_path, 1)
         ended = commands.explain(last.number)
-        assert ended == why(last.number, tmp_path, name, simulate=False)
+        assert ended == why(last.number, tmp_path, name, most_simulated=0)
         assert (ended.round, ended.prospects.missing) == (1, Unforecast.ENDED)
         assert "predicted" not in str(ended)
         assert statuses(commands)[last.number] == "withdrawn"
