@@ -10,12 +10,12 @@ from harness.slurm_faults import FAULTS, run
 
 FEW = (
     "scheduler killed",
-    "controller killed after a release",
+    "controller stopped",
     "answers garbled",
     "held by its owner",
     "requeued by its owner",
 )
-"""`python -m harness.slurm_faults` has all kinds, many times."""
+"""Those after which Slurm itself needs no minutes; `python -m harness.slurm_faults` has all."""
 
 
 @pytest.mark.process
