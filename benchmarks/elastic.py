@@ -1,11 +1,12 @@
 """How well are elastic jobs scheduled, beside Pollux as published and beside what is possible?
 
     python -m benchmarks.elastic [--workloads 1.0-1,1.0-4,1.0-6,1.0-7] [--policies sia,shockwave]
-        [--json]
+        [--ablations] [--json]
 
 Runs Pollux's workloads (`SHOCKWAVE_DATA/pollux`) on 16 nodes of 4 T4 in rounds of 60 s with
-restarts of 30 s, and prints means over the workloads. The last row bounds every schedule from
-below, with the jobs' true speeds known, no rounds and no restarts:
+restarts of 30 s, and prints means over the workloads. Ablations change one part of `shockwave`
+after another. The last row bounds every schedule from below, with the jobs' true speeds known, no
+rounds and no restarts:
 
 Let a be the least GPU-time of a job's epochs over all configurations and batch sizes, t the least
 time. As a cluster of G GPUs does at most G GPU-seconds of that work in a second, the sum of the
@@ -22,11 +23,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from heapq import heappop, heappush
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -36,13 +39,87 @@ from harness.conformance_of_applications import CLUSTER
 from harness.markdown import markdown
 from predictor.allocation import Allocation
 from predictor.application import Application
-from predictor.arrays import Floats
+from predictor.arrays import Floats, Ints
 from predictor.job import JobSpec
+from solver import elastic
+from solver.elastic import Experience, Offers
 from solver.inventory import Pool
+from solver.plan import Situation
+from solver.policies.pollux import GROWTH
 from tasks.record import Settings
 
 BATCH_SIZES = 48
 """Batch sizes of an application that are tried for the bound, in geometric steps."""
+
+
+CONCAVITY = 0.7
+"""q: speeds of heSRPT are k^q; of 0.6 to 0.8 on Pollux's workloads."""
+
+make_offers = elastic.make_offers
+
+
+def learn_alone(situation: Situation, experience: Experience) -> Offers:
+    """Make offers by each job's own model; a job without one offers its first configuration."""
+    offers = make_offers(situation, experience)
+    left, counts = offers.left.copy(), offers.gpus
+    nodes = np.array([entry.nodes for entry in offers.allocations])
+    for number, job in enumerate(situation.jobs):
+        rows, agent = np.flatnonzero(offers.job_of == number), job.belief.agent
+        assert agent is not None, "the jobs choose their batch sizes"
+        if not agent.steps:
+            left[rows[1:]] = np.inf
+            continue
+        speeds = agent.find_goodputs(nodes[rows], counts[rows])
+        work = agent.app.progress_after(agent.app.epochs) * (1.0 - job.belief.share_done)
+        left[rows] = np.where(speeds > 0.0, max(work, 1.0) / np.maximum(speeds, 1e-300), np.inf)
+    return replace(offers, left=left)
+
+
+def grow_slowly(situation: Situation, experience: Experience) -> Offers:
+    """Make offers of at most twice the GPUs on which a job ran, as Pollux and Sia do."""
+    offers = make_offers(situation, experience)
+    ran = [
+        max((step.gpus for step in job.belief.agent.steps), default=0) if job.belief.agent else 0
+        for job in situation.jobs
+    ]
+    most = np.maximum(GROWTH * np.array(ran), offers.gpus[offers.firsts])[offers.job_of]
+    return replace(offers, left=np.where(offers.gpus <= most, offers.left, np.inf))
+
+
+def move_freely(situation: Situation, experience: Experience) -> Offers:
+    """Make offers in which restarts cost nothing."""
+    offers = make_offers(situation, experience)
+    return replace(offers, moves=np.zeros_like(offers.moves))
+
+
+def price_equally(
+    job_of: Ints, gpus: Ints, speeds: Floats, work: Floats, budgets: Floats, capacity: int
+) -> Floats:
+    """Price all delays alike, by budgets: the sum of speedups."""
+    return budgets
+
+
+def price_by_rank(
+    job_of: Ints, gpus: Ints, speeds: Floats, work: Floats, budgets: Floats, capacity: int
+) -> Floats:
+    """Return the delay prices of heSRPT: (i^a - (i - 1)^a)^(1/a), with a = 1 / (1 - q)."""
+    ranks = np.empty(len(work))
+    ranks[np.argsort(-work, kind="stable")] = np.arange(1, len(work) + 1)
+    power = 1.0 / (1.0 - CONCAVITY)
+    return np.asarray(budgets * (ranks**power - (ranks - 1.0) ** power) ** (1.0 / power))
+
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "shockwave": {},
+    "each job learns alone": {"make_offers": learn_alone},
+    "growth of 2 a round": {"make_offers": grow_slowly},
+    "restarts cost nothing": {"make_offers": move_freely},
+    "restarts paid off to the end": {"LONGEST_STAY": np.inf},
+    "equal delay prices": {"price_delays": price_equally},
+    "prices by rank (heSRPT)": {"price_delays": price_by_rank},
+    "makespan worth nothing (μ = 0)": {"MAKESPAN": 0.0},
+}
+"""Parts of `solver.elastic` in place of its own, by variant."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--workloads", default="1.0-1,1.0-4,1.0-6,1.0-7")
     parser.add_argument("--policies", default="sia,shockwave")
+    parser.add_argument("--ablations", action="store_true", help="change parts of shockwave")
     parser.add_argument("--json", action="store_true", help="print rows by workload, too")
     options = parser.parse_args()
     folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
@@ -154,11 +232,13 @@ def main() -> None:
         )
         trace = folder / "workloads" / f"{name}.csv"
         workload = Source(trace=trace, applications=folder).open(gpu_types=(CLUSTER.gpu_type,))
-        for policy in options.policies.split(","):
+        own = {policy: (policy, {}) for policy in options.policies.split(",")}
+        changed = {label: ("shockwave", parts) for label, parts in ABLATIONS.items()}
+        for label, (policy, parts) in (changed if options.ablations else own).items():
             settings = Settings(policy, (CLUSTER,), round_seconds=60.0, restart_seconds=30.0)
-            with tempfile.TemporaryDirectory() as warehouse:
+            with tempfile.TemporaryDirectory() as warehouse, patch.dict(vars(elastic), parts):
                 row = measure_figures(workload, settings, Path(warehouse))
-            found.setdefault(policy, []).append(row)
+            found.setdefault(label, []).append(row)
         apps = [workload.profile.applications[spec.model] for spec in workload.specs]
         found.setdefault("no schedule below", []).append(
             bound_schedules(workload.specs, apps, CLUSTER)

@@ -1,11 +1,13 @@
 """The bounds beside the figures of elastic jobs bound every schedule."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from benchmarks.elastic import bound_schedules, find_least, find_mean_busy_times
+from benchmarks.elastic import ABLATIONS, bound_schedules, find_least, find_mean_busy_times
+from solver import elastic
 from solver.inventory import Pool
 from tests.applications import toy_profile
 from tests.runs import make
@@ -38,3 +40,13 @@ def test_no_run_is_below_its_bounds(policy: str, tmp_path: Path) -> None:
     begun = min(spec.arrival_seconds for spec in workload.specs)
     assert 0.1 * jct < bound["mean_jct_s"] <= jct
     assert 0.1 * (max(ends.values()) - begun) < bound["makespan_s"] <= max(ends.values()) - begun
+
+
+@pytest.mark.parametrize("changed", [*ABLATIONS])
+def test_all_jobs_end_without_a_part_of_the_market(changed: str, tmp_path: Path) -> None:
+    with patch.dict(vars(elastic), ABLATIONS[changed]):
+        made = make(start(tmp_path, *FOUR, policy="shockwave"))
+    assert sorted(e.job_id for record in made.records for e in record.finished) == [0, 1, 2, 3]
+    counts = [[len(lease.gpus) for lease in record.leases] for record in made.records]
+    if changed == "growth of 2 a round":
+        assert max(counts[0]) == 1
