@@ -245,7 +245,7 @@ def main() -> None:
         )
         if options.json:
             for policy, rows in found.items():
-                print(json.dumps({"workload": name, "policy": policy} | rows[-1]))
+                print(json.dumps(rows[-1] | {"workload": name, "policy": policy}))
     columns = {"mean_jct_s": "Mean JCT", "jct_p99_s": "99th percentile", "makespan_s": "Makespan"}
     columns["gpu_hours"] = "GPU-hours"
     table = [
