@@ -282,8 +282,9 @@ def _end(trial: Trial) -> list[str]:
         trial.feed()
         with suppress(RuntimeError):
             active = trial.users.active()
+            waiting = {one.partition("_")[0] for one, state in active.items() if state == "PENDING"}
             for job in trial.jobs:
-                if active.get(trial.users.ids[job.name]) == "PENDING":
+                if trial.users.ids[job.name] in waiting:
                     _release(trial, job)
             return [*active]
         return ["Slurm is away"]
