@@ -29,7 +29,7 @@ _NEEDED = "the proxy's addresses and the roles of groups (docs/security.md)"
 _HEADER = Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")
 
 
-class Grant(BaseModel):
+class GroupRole(BaseModel):
     """What the members of a group may do."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,7 +39,7 @@ class Grant(BaseModel):
     tenant: Annotated[str, Field(max_length=MOST_TEXT)] = ""
 
     @model_validator(mode="after")
-    def _has_a_tenant(self) -> "Grant":
+    def _has_a_tenant(self) -> "GroupRole":
         if bool(self.tenant) != (self.role is Role.TENANT):
             raise ValueError("give a tenant with the role tenant, and no other")
         return self
@@ -52,7 +52,7 @@ class SingleSignOnFile(BaseModel):
 
     proxies: Annotated[list[str], Field(min_length=1, max_length=100)]
     password_file: Path
-    groups: Annotated[list[Grant], Field(min_length=1, max_length=1000)]
+    groups: Annotated[list[GroupRole], Field(min_length=1, max_length=1000)]
     user_header: Annotated[str, _HEADER] = "X-Forwarded-Email"
     groups_header: Annotated[str, _HEADER] = "X-Forwarded-Groups"
 
