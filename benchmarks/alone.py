@@ -40,7 +40,7 @@ def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
     jobs = {folder / f"job-{spec.job_id}": spec for spec in specs}
     for job, spec in jobs.items():
         job.mkdir(parents=True)
-        (job / "job.json").write_text(json.dumps(describe_job(spec)))
+        (job / "job.json").write_text(json.dumps(describe_job(spec, spec.demand.size)))
     subprocess.run(
         [sys.executable, "-c", TRAIN, *jobs],
         check=True,
