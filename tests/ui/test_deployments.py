@@ -14,6 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
     FlowRunFilter,
     FlowRunFilterId,
     LogFilter,
@@ -147,11 +149,13 @@ def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
 def test_a_form_out_of_bounds_makes_no_flow_run(
     client: SyncPrefectClient, form: dict[str, Any]
 ) -> None:
-    before = {flow_run.id for flow_run in client.read_flow_runs()}
     found = client.read_deployment_by_name("step/step")
+    of_step = DeploymentFilter(id=DeploymentFilterId(any_=[found.id]))
+    before = {flow_run.id for flow_run in client.read_flow_runs(deployment_filter=of_step)}
     with pytest.raises(PrefectHTTPStatusError, match=r"409 Conflict[\s\S]*Validation failed"):
         client.create_flow_run_from_deployment(found.id, parameters={"form": form})
-    assert {flow_run.id for flow_run in client.read_flow_runs()} == before
+    after = {flow_run.id for flow_run in client.read_flow_runs(deployment_filter=of_step)}
+    assert after == before
 
 
 def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None:
