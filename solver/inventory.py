@@ -146,6 +146,10 @@ class Inventory:
         pool, first_gpu, first_node = self._pool_of(gpu)
         return first_node + pool.node(gpu - first_gpu)
 
+    def nodes_of(self, gpus: Iterable[int]) -> set[int]:
+        """Return the nodes of GPUs; without GPUs that a fork's cluster has no more."""
+        return {self.node(gpu) for gpu in gpus if gpu < sum(pool.gpus for pool in self.pools)}
+
     def pool(self, gpu: int) -> int:
         """Return the number of a GPU's pool."""
         self._pool_of(gpu)

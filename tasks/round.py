@@ -302,10 +302,10 @@ def dispatch(
     maintained = prediction.state.orders.maintained(clock)
 
     def why(gpus: tuple[int, ...]) -> str:
-        ailing = problems.keys() & {inventory.node(gpu) for gpu in gpus} if problems else ()
-        for node in sorted(ailing):
+        nodes = inventory.nodes_of(gpus) if problems or maintained else set()
+        for node in sorted(problems.keys() & nodes):
             return f"node {node} is out of service: {problems[node]}"
-        for node in sorted(maintained & {inventory.node(gpu) for gpu in gpus}):
+        for node in sorted(maintained & nodes):
             return f"node {node} is under maintenance"
         return _explain_preemption(gpus, leases, placement)
 

@@ -120,7 +120,7 @@ class RunState:
         found = {*self.orders.maintained(clock_seconds)}
         for job_id, gpus in self.leases.items() if found else ():
             if not self.beliefs[job_id].spec.preemptible:
-                found.difference_update(map(inventory.node, gpus))
+                found -= inventory.nodes_of(gpus)
         return found
 
     def explain_withdrawal(self, job_id: int) -> str:

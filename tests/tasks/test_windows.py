@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.explain.whatif import Change, fork
 from solver.policies import POLICIES
 from tasks.commands import NO_TERMS, Command, CommandKind
 from tests.runs import Made, check_sound, check_stored, make
@@ -14,6 +15,7 @@ from tests.strategies import examples
 from tests.tasks.test_cordon import MIXED, SINGLES, held, serve
 from tests.tasks.test_eligibility import JOB
 from tests.tasks.test_tenancy import LONG
+from warehouse.store.audit import audit
 
 BOTH = f'[[jobs]]\n{LONG}tenant = "a"\n[[jobs]]\n{LONG}tenant = "b"\nscale_factor = 8\n'
 
@@ -60,6 +62,13 @@ def test_a_gang_that_needs_the_node_leaves_and_waits_for_the_end(tmp_path: Path)
     assert (left.kind, left.reason) == ("preempted", "node 1 is under maintenance")
     assert ends.clock_seconds == pytest.approx(7_440.0)
     check_sound(made)
+
+
+def test_a_fork_on_fewer_nodes_keeps_the_windows(tmp_path: Path) -> None:
+    commands = window(100.0, 5_000.0), window(200.0, 5_000.0, node=3)
+    made = make(serve(tmp_path, SINGLES, *commands, policy="fifo"))
+    forked = fork(check_stored(tmp_path, made), tmp_path, 3, Change(gpus=4), tmp_path / "fork")
+    assert audit(tmp_path / "fork", forked).findings == ()
 
 
 @pytest.mark.parametrize("policy", ["shockwave", "fifo", "gandiva-fair"])
