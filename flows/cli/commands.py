@@ -128,8 +128,14 @@ GROUPED = {
     "node uncordon": ("node:uncordon", "Return a drained or cordoned node to service."),
     "node maintain": ("node:maintain", "Set nodes aside for maintenance for a time."),
     "node reserve": ("node:reserve", "Reserve nodes for the jobs of a tenant for a time."),
-    "node windows": ("node:print_windows", "List the times for which nodes are set aside."),
-    "node reopen": ("node:reopen", "End such a time, or cancel it."),
+    "node windows": (
+        "node:print_windows",
+        "List the windows of nodes, in seconds from the last round.",
+    ),
+    "node reopen": (
+        "node:reopen",
+        "End a window of a node; one that has not begun does not begin.",
+    ),
     "service events": (
         "service:print_events",
         "List events of jobs and nodes, and users' requests.",

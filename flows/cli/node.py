@@ -88,7 +88,10 @@ def maintain(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Set nodes aside for maintenance: no job starts there, and jobs that can be preempted are."""
+    """Set nodes aside for maintenance for a time.
+
+    No job starts there, and jobs that can be preempted are.
+    """
     _set_aside("", nodes, hours, start, rrule, key, warehouse, as_json)
 
 
@@ -102,7 +105,10 @@ def reserve(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Reserve nodes for the jobs of a tenant; others there are preempted if they can be."""
+    """Reserve nodes for the jobs of a tenant for a time.
+
+    Other jobs there are preempted if they can be.
+    """
     if not tenant:
         raise InputError("tenant", "is empty", "give its name")
     _set_aside(tenant, nodes, hours, start, rrule, key, warehouse, as_json)

@@ -67,6 +67,7 @@ RUNS = {
     "views": [("views", 0)],
     "cluster pull": [("cluster pull {folder}/cluster.toml", 1)],
     "cluster check": [("cluster check {folder}/cluster.toml", 1)],
+    "slurm advise": [("slurm advise --partition gpu --policy srtf", 2)],
     "slurm check": [("slurm check --partition gpu", 1)],
     "slurm release-all": [("slurm release-all --partition gpu", 2)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],

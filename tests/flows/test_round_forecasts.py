@@ -13,6 +13,7 @@ import pytest
 from flows.api.authorization import open_local
 from flows.api.commands import ServiceCommands
 from flows.api.forecast import forecast_change
+from flows.api.forecaster import NICENESS
 from flows.api.requests import WhatIf
 from flows.api.round_forecasts import FILE, ForecastFile
 from flows.cli.job import print_queue
@@ -106,7 +107,7 @@ def test_a_process_of_low_priority_forecasts_new_rounds(tmp_path: Path) -> None:
             (row,) = commands.list_queue()
             assert row.forecast_age_s == 0.0
             go(tmp_path, 1)
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == NICENESS
         assert process.stdin
         process.stdin.close()  # as its parent's end does
         process.wait(60.0)

@@ -12,7 +12,7 @@ from containers.virtual.virtual_cluster import VirtualFactory
 from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
-from predictor.job import JobSpec, Mode, Regime
+from predictor.job import TABLE_MODES, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from tests.strategies import examples
 
@@ -66,7 +66,7 @@ sizes = st.lists(st.sampled_from((16, 64)), min_size=EPOCHS + 1, max_size=EPOCHS
 
 @examples(40)
 @given(
-    mode=st.sampled_from(Mode),
+    mode=st.sampled_from(TABLE_MODES),
     past=sizes,
     future=sizes,
     common=st.integers(1, EPOCHS),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.errors import InputError
-from predictor.job import Mode
+from predictor.job import TABLE_MODES
 from tasks.sources import Workload
 from tests.flows.conftest import tree
 from warehouse.workloads.generator import generate_workload
@@ -49,7 +49,7 @@ def mixes(draw: st.DrawFn) -> Mix:
         shortest_seconds=shortest,
         longest_seconds=shortest * draw(st.floats(1.0, 50.0)),
         scale_factors=draw(st.dictionaries(st.integers(1, 100), WEIGHTS, min_size=1, max_size=4)),
-        modes=draw(st.dictionaries(st.sampled_from(Mode), WEIGHTS, min_size=1)),
+        modes=draw(st.dictionaries(st.sampled_from(TABLE_MODES), WEIGHTS, min_size=1)),
     )
 
 
