@@ -127,10 +127,10 @@ GROUPED = {
     "node image": ("node:image", "Give later jobs on a node its new image of the cluster file."),
     "node uncordon": ("node:uncordon", "Return a drained or cordoned node to service."),
     "node maintain": ("node:maintain", "Set nodes aside for maintenance for a time."),
-    "node reserve": ("node:reserve", "Reserve nodes for the jobs of a tenant for a time."),
+    "node reserve": ("node:reserve", "Reserve nodes for a tenant for a time."),
     "node windows": (
         "node:print_windows",
-        "List the windows of nodes, in seconds from the last round.",
+        "List windows, in seconds from the last round.",
     ),
     "node reopen": (
         "node:reopen",

@@ -64,10 +64,10 @@ drain, cordon, uncordon, remove, image = map(
 )
 
 
-Hours = Annotated[float, typer.Option(help="How long each window lasts.")]
+Hours = Annotated[float, typer.Option(help="Length of each window.")]
 Start = Annotated[
     datetime | None,
-    typer.Option(help="Local time, such as 2026-12-01T12:00; by default now.", show_default=False),
+    typer.Option(help="Local time, as 2026-12-01T12:00; by default now.", show_default=False),
 ]
 Rule = Annotated[
     str,
@@ -105,7 +105,7 @@ def reserve(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Reserve nodes for the jobs of a tenant for a time.
+    """Reserve nodes for a tenant for a time.
 
     Other jobs there are preempted if they can be.
     """
@@ -147,7 +147,7 @@ def reopen(
 
 
 def print_windows(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List the windows of nodes, in seconds from the last round."""
+    """List windows, in seconds from the last round."""
     with connect(warehouse) as service:
         print_filled([to_columns(row) for row in service.list_windows()], as_json)
 
