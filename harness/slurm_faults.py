@@ -262,6 +262,7 @@ def run(
         wrong = _end(trial)
     with Inbox(warehouse) as inbox:
         name = inbox.run
+    assert name, service.log.read_text()[-4_000:]
     wrong += find_wrongs(users.folder, trial.jobs)
     wrong += [str(finding) for finding in audit(warehouse, name).findings]
     untouched = [job for job in trial.jobs if job.name not in trial.touched]

@@ -171,7 +171,7 @@ class Users:
         """State and exit code of each job and task in the accounting, by name (and `_TASK`)."""
         text = self.lab.run(
             *("sacct", "--allocations", "--allusers", "--noheader", "--parsable2"),
-            "--format=JobID,JobName,State,ExitCode",
+            *("--format=JobID,JobName,State,ExitCode", f"--jobs={','.join(self.ids.values())}"),
         )
         found = {}
         for line in text.splitlines():

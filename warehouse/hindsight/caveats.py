@@ -30,6 +30,11 @@ FIXED = (
         "They are left out, as nobody knows how long they would have run.",
     ),
     (
+        "The edges of the log",
+        "Jobs that still ran when the log was written are left out: their GPUs are free in the "
+        "simulation, and were not. Jobs from before its first day ran among others that it lacks.",
+    ),
+    (
         "When jobs come",
         "As in the log, once they could start. Users who wait less would submit more.",
     ),

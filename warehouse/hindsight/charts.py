@@ -51,7 +51,7 @@ def draw_headlines(schedules: Sequence[Schedule]) -> Figure:
     panels = [_draw_bars([r for r in rows if r["figure"] == t], labels, t) for t in BARS]
     chart = alt.concat(*panels, columns=2, spacing=20)
     about = (
-        "A wait is the time between submission and end in which a job holds no GPUs; JCT is all "
+        "A wait is the time, from when a job could start to its end, without GPUs; JCT is all "
         "of that time. Less is better."
     )
     title = "How long would jobs have waited?"

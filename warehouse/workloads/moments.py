@@ -12,6 +12,10 @@ from predictor.errors import InputError
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 """Units of numeric times, in seconds."""
 
+SLACK_SECONDS = 60.0
+"""Most by which a run time and the time from start to end differ of a job that ran once. A change
+of the clocks is half an hour or more. An engineering bound."""
+
 LATEST = 2**53
 """Latest time in seconds: floats represent all integers up to it."""
 
@@ -68,19 +72,25 @@ class Moments:
     ) -> list[float | None]:
         """Return times that a job passes in this order, in seconds since 1970.
 
-        A local hour that a change of the clocks repeats is ambiguous. Of the possible readings, the
-        first wins in which the times ascend and the last two are `run_seconds` apart, if known.
+        A local hour that a change of the clocks repeats is ambiguous. Of the readings in which the
+        times ascend, the first wins in which the last two, a start and an end, are `run_seconds`
+        apart; or else the first.
         """
         readings = [self._readings(moment) for moment in moments]
         first = [options[0] for options in readings]
         if all(len(options) == 1 for options in readings):
             return first
-        for chosen in product(*readings):
-            known = [seconds for seconds in chosen if seconds is not None]
-            apart = known[-1] - known[-2] if len(known) > 1 else 0.0
-            if _ascends(known) and (run_seconds is None or abs(apart - run_seconds) < 60.0):
-                return list(chosen)
-        return first
+        ascending = [
+            [*chosen]
+            for chosen in product(*readings)
+            if _ascends(seconds for seconds in chosen if seconds is not None)
+        ]
+        if run_seconds is not None:
+            for chosen in ascending:
+                start, end = chosen[-2:]
+                if start is None or end is None or abs(end - start - run_seconds) < SLACK_SECONDS:
+                    return chosen
+        return next(iter(ascending), first)
 
     def _readings(self, moment: "float | datetime | None") -> list[float | None]:
         if not isinstance(moment, datetime):

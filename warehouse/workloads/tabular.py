@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -46,6 +46,7 @@ def open_table(
     header: Sequence[str] = (),
     free_text: str = "",
     members: Sequence[str] = (),
+    of_lines: bool = False,
 ) -> Iterator[OpenTable]:
     """Open a table of text.
 
@@ -56,6 +57,8 @@ def open_table(
             and as many fields.
         free_text: The only column whose text may hold the delimiter; surplus fields belong to it.
         members: Stems of file names, to choose among the files of an archive.
+        of_lines: Whether no field has a line break; a quotation mark that nothing closes within
+            its line is then a character like any other.
 
     Raises:
         InputError: The file cannot be read, or has no header.
@@ -66,10 +69,14 @@ def open_table(
             problem = "begins with no header"
             raise InputError(str(path), problem, "give a table of text with a header")
         delimiter = max(DELIMITERS, key=first.count)
-        rows = _read_rows(path, chain([first], text), delimiter)
+        headless = known and not _has_any(first.split(delimiter), known)
+        if headless:  # lists in its fields may have more commas than it has delimiters
+            fits = [each for each in DELIMITERS if first.count(each) == len(header) - 1]
+            delimiter = fits[0] if fits else delimiter
+        rows = _read_rows(path, chain([first], text), delimiter, of_lines)
         start = next(rows, (1, []))
         names = [name.strip() for name in start[1]]
-        if known and not {name.casefold() for name in names} & {k.casefold() for k in known}:
+        if headless and not _has_any(names, known):
             if len(header) != len(names):
                 problem = f"its first line has none of the columns {', '.join(known[:12])}"
                 remedy = f"give its columns as the header; the first line has {shorten(names)}"
@@ -90,9 +97,21 @@ def shorten(names: Iterable[str]) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-def _read_rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _has_any(names: Iterable[str], known: Iterable[str]) -> bool:
+    """Return whether names are there, in any case, that are known."""
+    return not {name.strip().casefold() for name in names}.isdisjoint(k.casefold() for k in known)
+
+
+def _read_rows(
+    path: Path, lines: Iterable[str], delimiter: str, of_lines: bool
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the fields of each line; empty lines are skipped."""
     csv.field_size_limit(MOST_FIELD)
+    if of_lines and delimiter not in UNQUOTED:
+        for number, line in enumerate(lines, start=1):
+            if line := line.rstrip("\r\n"):
+                yield number, _split(line, delimiter)
+        return
     quoted = delimiter not in UNQUOTED
     table = csv.reader(
         lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
@@ -104,6 +123,15 @@ def _read_rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tup
     except csv.Error as error:
         place = f"{path}:{table.line_num}"
         raise InputError(place, f"is not a table ({error})", "correct the line") from None
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of a line, quoted or not."""
+    if '"' in line:
+        with suppress(csv.Error):
+            (row,) = csv.reader([line], delimiter=delimiter, strict=True)
+            return row
+    return line.split(delimiter)
 
 
 def _fit(

@@ -174,6 +174,24 @@ def test_tasks_of_a_name_and_an_arrival_are_one_gang(table: Path) -> None:
     assert len(read(table, columns).specs) == 3
 
 
+def test_a_gang_runs_as_long_as_its_tasks(table: Path) -> None:
+    times = {"arrival": "at", "start": "from", "end": "to"}
+    roles = {"gpus": "n", "instances": "i", "name": "job"}
+    write(table, "at,from,to,n,i,job", "0,5,100,1,1,a", "0,9,900,1,2,a", "0,0,999,0,1,a")
+    (job,) = read(table, times | roles).truths
+    assert job.isolated_seconds == 895
+    write(table, "at,took,n,i,job", "0,100,1,1,a", "0,900,1,2,a", "0,999,0,1,a")
+    (job,) = read(table, {"arrival": "at", "duration": "took"} | roles).truths
+    assert job.isolated_seconds == 900
+
+
+def test_a_job_that_ends_before_its_start(table: Path) -> None:
+    write(table, "at,from,to,n", "0,50,20,1", "0,50,80,1")
+    roles = {"arrival": "at", "start": "from", "end": "to", "gpus": "n"}
+    log = read_log(DeclaredTable(roles), table, ReadOptions())
+    assert (len(log.jobs), log.left_out) == (1, {"ended before its start": 1})
+
+
 def test_tenants_and_models(table: Path) -> None:
     write(
         table,

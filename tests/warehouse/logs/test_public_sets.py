@@ -109,10 +109,14 @@ def test_arrivals_and_users_come_from_the_table_of_jobs(tmp_path: Path) -> None:
         ]
     for only, keys in (
         ("user=u2", ["b"]),
+        ("User=u2", ["b"]),
         ("gpu_type=T*", ["a"]),
         ("status=Term*|Failed", ["a", "b"]),
     ):
         assert [j.key for j in read(tasks, Format.PAI, only=only).jobs] == keys
+    (unknown,) = (line for line in JOBS.splitlines() if line.startswith("b,"))
+    jobs.write_bytes(gzip.compress(JOBS.replace(f"{unknown}\n", "").encode()))
+    assert [j.key for j in read(tasks, Format.PAI, only="user=u*").jobs] == ["a"]
     header = tmp_path / "pai_task_table.header"
     header.write_text(
         "task_name,job_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type"

@@ -1,6 +1,7 @@
 """Slurm's accounting: requeues, reused ids, arrays, resources, JSON, and changes of the clocks."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from tests.warehouse.logs.samples import SACCT, sacct
+from tests.warehouse.logs.samples import DAY, SACCT, sacct
 from warehouse.workloads.kinds import Format
 from warehouse.workloads.logs.log import ClusterLog, TableJob
 from warehouse.workloads.logs.sacct import HEADER
@@ -60,10 +61,41 @@ def test_the_recorded_samples(slurm: Path) -> None:
     by_id = {job.key: job for job in text.jobs}
     document = Source(trace=slurm / "sacct-sample.json", format=Format.SACCT).read_log()
     for job in document.jobs:
+        who = job.state.split(" ")[0]  # the JSON does not say by whom a job was cancelled
         same = by_id[job.key]
-        assert (job.arrival_seconds, job.seconds, job.gpus, job.limit_seconds, job.user) == (
-            *(same.arrival_seconds, same.seconds, same.gpus, same.limit_seconds, same.user),
-        )
+        assert job == replace(same, place=job.place, state=same.state.split(" ")[0])
+        assert job.state == who
+    assert len(document.jobs) == 7
+    with pytest.raises(InputError, match=r"only: the JSON of sacct has no 'stat'; choose from Jo"):
+        Source(trace=slurm / "sacct-sample.json", format=Format.SACCT, only="stat=A").read_log()
+
+
+def test_jobs_of_json_that_are_none(file: Path) -> None:
+    file.write_text('{"jobs": [{"job_id": 1}, {"job_id": 2}]}')
+    with pytest.raises(InputError, match="is not a job of sacct"):
+        Source(trace=file, format=Format.SACCT).read_log()
+    with pytest.raises(InputError, match="holds no jobs to read \\(2 unreadable\\)"):
+        Source(trace=file, format=Format.SACCT, skip_unusable=True).read_log()
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+def test_quotation_marks_that_nobody_closed(file: Path, delimiter: str) -> None:
+    rows = [sacct(str(n), "08:00:00", "08:00:00", "08:01:00", 60) for n in range(1, 6)]
+    at = SACCT.index("JobName")
+    for row, name in zip(rows, ['"a', 'b"', '"', "'c", '"all of it"'], strict=True):
+        row[at] = name
+    lines = [delimiter.join(SACCT), *map(delimiter.join, rows)]
+    file.write_text("\n".join(lines) + "\n")
+    log = Source(trace=file, format=Format.SACCT).read_log()
+    assert [job.key for job in log.jobs] == ["1", "2", "3", "4", "5"]
+    assert [job.name for job in log.jobs][:2] == ['"a', 'b"']
+
+
+def test_gpus_of_older_versions(file: Path) -> None:
+    header = "JobID|Submit|ElapsedRaw|AllocGRES|ReqGRES|NNodes"
+    file.write_text(f"{header}\n1|2026-10-05T08:00:00|60||gpu:v100:2|3\n")
+    (job,) = Source(trace=file, format=Format.SACCT).read_log().jobs
+    assert (job.gpus, job.gpu_type) == (6, "v100")
 
 
 def test_an_id_that_ended_for_good_comes_again_as_another_job(file: Path) -> None:
@@ -167,6 +199,21 @@ def test_an_hour_that_comes_twice(file: Path) -> None:
     assert job.end_seconds is not None
     assert job.start_seconds - job.arrival_seconds == 1_200
     assert job.end_seconds - job.start_seconds == 3_300
+
+
+def test_an_hour_that_comes_twice_in_a_requeued_job(file: Path) -> None:
+    """It ends after the clocks went back, and its first start to its end is not what it ran."""
+    rows = (
+        sacct("1", "01:00:00", "01:00:00", "01:10:00", 600, "REQUEUED"),
+        sacct("1", "01:10:00", "02:50:00", "02:20:00", 1_800),
+    )
+    night = [[field.replace(DAY, "2026-10-25T") for field in row] for row in rows]
+    job = read_one(file, *night, zone="Europe/Berlin")
+    assert job.attempts == 2
+    assert job.start_seconds is not None
+    assert job.end_seconds is not None
+    # From 01:00 in summer to 02:20 in winter time.
+    assert job.end_seconds - job.start_seconds == 2 * 3_600 + 20 * 60
 
 
 def test_an_hour_that_never_comes(file: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -95,9 +95,16 @@ def _check_roles(roles: Mapping[str, str]) -> None:
 
 
 def _make_job(lines: list[JobLine]) -> TableJob:
+    """Return the job of its tasks: one gang, from the first start to the last end."""
     gpus = round(sum(_count_gpus(line) for line in lines), 6)
-    line = next((line for line in lines if _count_gpus(line) > 0), lines[0])
-    return line.job(line.seconds("duration"), gpus)
+    tasks = [line for line in lines if _count_gpus(line) > 0] or lines
+    if len(tasks) == 1:
+        return tasks[0].job(tasks[0].seconds("duration"), gpus)
+    if "duration" in tasks[0].columns:
+        return tasks[0].job(max(line.seconds("duration") or 0.0 for line in tasks), gpus)
+    first = min(tasks, key=lambda line: line.at("start"))
+    last = max(tasks, key=lambda line: line.at("end"))
+    return replace(first, values={**first.values, "end": last.values["end"]}).job(None, gpus)
 
 
 def _count_gpus(line: JobLine) -> float:

@@ -36,6 +36,7 @@ class Columns:
         free_text: Role whose field may hold the delimiter.
         members: Stems of file names, to choose among the files of an archive.
         unset: Text of times that have not come, besides the usual words.
+        of_lines: See `open_table`.
     """
 
     names: Names
@@ -45,6 +46,7 @@ class Columns:
     free_text: str = ""
     members: Sequence[str] = ()
     unset: str = ""
+    of_lines: bool = False
 
 
 def read_lines(
@@ -70,6 +72,7 @@ def read_lines(
         header=options.header or columns.header,
         free_text=text.casefold(),
         members=columns.members,
+        of_lines=columns.of_lines,
     ) as table:
         found = _locate(path, table, columns)
         selected = _locate_selection(path, table, options.only)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from predictor.errors import InputError
 from predictor.image import LONGEST_LABEL
@@ -30,6 +30,7 @@ STILL_RUNNING = "still running when the log was written"
 NO_RUN_TIME = "without a run time"
 NO_TIME = "ran for 0 s"
 TOO_EARLY = "started before its submission"
+ENDED_EARLY = "ended before its start"
 STEPS = "steps of jobs"
 NOT_ASKED = "not selected"
 SEEN_BEFORE = "an id that was there before"
@@ -179,7 +180,7 @@ def read_log(reader: LogReader, path: Path, options: ReadOptions) -> ClusterLog:
     if not jobs:
         counts = ", ".join(f"{number:,} {reason}" for reason, number in left_out.most_common())
         remedy = "give a log with at least one that ran on GPUs"
-        if selected and {*left_out} == {NOT_ASKED}:
+        if selected and NOT_ASKED in left_out and {*left_out} <= {NOT_ASKED, STEPS}:
             problem = f"no line of {path} has {', '.join(selected)}"
             raise InputError("only", problem, "give values that are there")
         raise InputError(str(path), f"holds no jobs to read ({counts or 'it is empty'})", remedy)
@@ -268,7 +269,7 @@ class JobLine:
         """Return a field as a number of seconds, 0 or more, whatever its unit; None if missing."""
         return self.number(role) * self.units.get(role, 1.0) if self.text(role) else None
 
-    def job(self, seconds: float | None, gpus: float, **known: object) -> TableJob:
+    def job(self, seconds: float | None, gpus: float, **known: Any) -> TableJob:
         """Return the job of the line.
 
         Args:
@@ -282,13 +283,18 @@ class JobLine:
         """
         if not gpus > 0:
             raise UnusableError(NO_GPUS)
-        arrival, eligible, start, end = self._times(seconds)
+        once = known.get("attempts", 1) == 1
+        arrival, eligible, start, end = self._times(seconds if once else None)
+        if periods := known.get("periods"):
+            start, end = periods[0][0], periods[-1][1]
         if arrival is None:
             raise UnusableError(NO_ARRIVAL)
         if start is None and "start" in self.columns:
             raise UnusableError(NEVER_STARTED)
         if end is None and "end" in self.columns:
             raise UnusableError(STILL_RUNNING)
+        if start is not None and end is not None and end < start:
+            raise UnusableError(ENDED_EARLY)
         if seconds is None:
             if start is None or end is None:
                 raise UnusableError(NO_RUN_TIME)
@@ -309,7 +315,7 @@ class JobLine:
             "gpu_type": self.label("gpu_type"),
         }
         times = {"eligible_seconds": eligible, "start_seconds": start, "end_seconds": end}
-        return TableJob(arrival, seconds, gpus, place=self.place, **(about | times | known))  # type: ignore[arg-type]
+        return TableJob(arrival, seconds, gpus, place=self.place, **(about | times | known))
 
     def span(self) -> float:
         """Return the time from start to end, in seconds; 0 if one of them is missing.
@@ -318,6 +324,18 @@ class JobLine:
             InputError: A field is unreadable.
         """
         return sum(end - start for start, end in self.periods())
+
+    def at(self, role: str) -> float:
+        """Return a time in seconds since 1970; of an ambiguous one, the first reading.
+
+        Raises:
+            UnusableError: It is missing.
+            InputError: The field is unreadable.
+        """
+        (found,) = self.moments.place([self._moment(role)], None)
+        if found is None:
+            raise UnusableError(NEVER_STARTED if role == "start" else STILL_RUNNING)
+        return found
 
     def periods(self) -> tuple[tuple[float, float], ...]:
         """Return start and end, if both are there and in this order; else nothing.

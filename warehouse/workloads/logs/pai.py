@@ -54,9 +54,6 @@ JOBS = Columns(
     members=("pai_job_table",),
 )
 
-SUFFIXES = "", ".csv", ".csv.gz", ".csv.zst", ".tar.gz"
-"""Endings of a table's file."""
-
 
 class Pai:
     """`pai_task_table`, with submissions and users from `pai_job_table` beside it."""
@@ -67,15 +64,20 @@ class Pai:
         """See `LogReader.read`."""
         tasks, jobs = _find_tables(path)
         header = options.header or _read_header(tasks)
-        of_jobs = {name: options.only[name] for name in options.only if jobs and name in JOB_HEADER}
+        of_jobs = {
+            name: text
+            for name, text in options.only.items()
+            if jobs and name.casefold() in JOB_HEADER
+        }
         only = {name: options.only[name] for name in options.only if name not in of_jobs}
-        submitted = _read_submissions(jobs, replace(options, only=of_jobs)) if jobs else {}
+        about_jobs = replace(options, only=of_jobs)
+        submitted = _read_submissions(jobs, about_jobs, left_out) if jobs else {}
         groups: dict[str, list[JobLine]] = {}
         asked = replace(options, header=header, only=only)
         for line in read_lines(tasks, TASKS, asked, left_out, several=True):
             groups.setdefault(line.text("key"), []).append(line)
         for key, lines in groups.items():
-            known = key not in submitted or submitted[key].selected
+            known = submitted[key].selected if key in submitted else not of_jobs
             if not known or not any(line.selected for line in lines):
                 left_out[NOT_ASKED] += 1
                 continue
@@ -87,9 +89,7 @@ def _find_tables(path: Path) -> tuple[Path, Path | None]:
     """Return the table of tasks, and that of jobs if it lies beside it."""
     folder = path if path.is_dir() else path.parent
     stems = {
-        stem: next(
-            (found for end in SUFFIXES if (found := folder / f"{stem}{end}").is_file()), None
-        )
+        stem: next((found for found in sorted(folder.glob(f"{stem}*")) if _is_table(found)), None)
         for stem in ("pai_task_table", "pai_job_table")
     }
     jobs = stems["pai_job_table"]
@@ -102,16 +102,22 @@ def _find_tables(path: Path) -> tuple[Path, Path | None]:
     return tasks, jobs
 
 
+def _is_table(path: Path) -> bool:
+    return path.is_file() and path.suffix != ".header"
+
+
 def _read_header(table: Path) -> list[str]:
     """Return the columns in the `.header` file beside a table; empty without one."""
     header = table.with_name(table.name.split(".")[0] + ".header")
     return read_text(header).strip().split(",") if header.is_file() else []
 
 
-def _read_submissions(jobs: Path, options: ReadOptions) -> dict[str, JobLine]:
+def _read_submissions(
+    jobs: Path, options: ReadOptions, left_out: Counter[str]
+) -> dict[str, JobLine]:
     """Return the lines of the jobs by their names."""
     chosen = replace(options, header=_read_header(jobs))
-    lines = read_lines(jobs, JOBS, chosen, Counter(), several=True)
+    lines = read_lines(jobs, JOBS, chosen, left_out, several=True)
     return {line.text("key"): line for line in lines}
 
 

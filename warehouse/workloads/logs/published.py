@@ -91,14 +91,18 @@ GPU_RESOURCES = {"1001": "tesla", "1002": "volta"}
 NO_LIMIT = 2**32 - 1, 525_600
 """Minutes that stand for no limit in Slurm's database, and in this set."""
 
+_RESOURCE = re.compile(r"(?:^|,)\s*(\d+)\s*=\s*(\d+)(?=\s*(?:,|$))")
 _GRES = re.compile(r"gpu:(?:(?P<kind>[^:,=]+)[:=])?(?P<number>\d+)")
 
 
 def _read_resources(line: JobLine) -> dict[str, float]:
     """Return GPUs by type, from what was allocated, requested or used."""
     for role in ("gpus", "requested"):
-        parts = (part.split("=") for part in line.text(role).split(",") if part.count("=") == 1)
-        found = {GPU_RESOURCES[key]: float(n) for key, n in parts if key.strip() in GPU_RESOURCES}
+        found = {
+            GPU_RESOURCES[key]: float(number)
+            for key, number in _RESOURCE.findall(line.text(role))
+            if key in GPU_RESOURCES
+        }
         if sum(found.values()) > 0:
             return found
     used = _GRES.search(line.text("used"))

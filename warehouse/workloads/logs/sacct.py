@@ -18,6 +18,7 @@ from warehouse.workloads.logs.log import (
     STEPS,
     STILL_RUNNING,
     UNKNOWN,
+    UNREADABLE,
     JobLine,
     ReadOptions,
     RowFilter,
@@ -53,14 +54,21 @@ COLUMNS = Columns(
         "limit": ("Timelimit",),
         "gpus": ("AllocTRES",),
         "requested": ("ReqTRES",),
-        "older": ("AllocGRES", "ReqGRES"),
+        "older": ("AllocGRES",),
+        "oldest": ("ReqGRES",),
         "nodes": ("NNodes", "AllocNodes"),
     },
-    needed=(("id", "raw"), ("arrival",), ("elapsed", "end"), ("gpus", "requested", "older")),
+    needed=(
+        ("id", "raw"),
+        ("arrival",),
+        ("elapsed", "end"),
+        ("gpus", "requested", "older", "oldest"),
+    ),
     units={},
     header=HEADER,
     free_text="name",
     unset="0",
+    of_lines=True,
 )
 
 ENDED = "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"
@@ -110,7 +118,16 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     roles = {role: names[0] for role, names in COLUMNS.names.items()}
     selection, moments = RowFilter.of(options.only), Moments.of(options.zone)
     for place, job in iterate_objects(path, text, found.end()):
-        row = _flatten(place, job)
+        try:
+            row = _flatten(place, job)
+        except InputError:
+            if not options.skip_unreadable:
+                raise
+            left_out[UNREADABLE] += 1
+            continue
+        for column in selection.patterns.keys() - {name.casefold() for name in row}:
+            remedy = f"choose from {', '.join(row)}"
+            raise InputError("only", f"the JSON of sacct has no {column!r}", remedy)
         values = {role: clean(row[name]) for role, name in roles.items() if name in row}
         asked = selection.has({name.casefold(): text for name, text in row.items()})
         yield JobLine(place, values, roles, moments, selected=asked)
@@ -142,6 +159,7 @@ def _flatten(place: str, job: Mapping[str, Any]) -> dict[str, str]:
             "TimelimitRaw": "UNLIMITED" if limit is None else str(limit),
             "AllocTRES": _join(tres.get("allocated")),
             "ReqTRES": _join(tres.get("requested")),
+            "NNodes": str(job.get("allocation_nodes") or ""),
             "NodeList": str(job.get("nodes") or ""),
         }
     except (KeyError, TypeError, AttributeError) as error:
@@ -243,10 +261,11 @@ def _count_gpus(row: JobLine) -> tuple[int, str]:
             typed = [(kind, number) for kind, number in found if kind]
             kind = typed[0][0] if typed else ""
             return plain or sum(number for _, number in typed), kind
-    older = _GRES.search(row.text("older"))
-    if older is None:
-        return 0, ""
-    return int(older["number"]) * int(row.number("nodes") or 1), older["kind"] or ""
+    for role in ("older", "oldest"):
+        if found_older := _GRES.search(row.text(role)):
+            gpus = int(found_older["number"]) * int(row.number("nodes") or 1)
+            return gpus, found_older["kind"] or ""
+    return 0, ""
 
 
 def _limit(row: JobLine) -> float:
