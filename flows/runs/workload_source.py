@@ -4,6 +4,7 @@ The command line derives its options from this module, so it imports modules tha
 jobs only when needed.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -421,13 +422,13 @@ class Source(WorkloadSettings):
 
 
 def _names(header: str) -> list[str]:
-    """Return the names of columns in a text or a file."""
+    """Return the names of columns in a text, or in a file as any log has them."""
     path = Path(header)
     if header and "," not in header and path.is_file():
         from warehouse.workloads.fields import read_text
 
         header = read_text(path).strip()
-    return [name.strip() for name in header.split(",")] if header else []
+    return [name.strip() for name in re.split(r"[,;|\t\x1f]", header)] if header else []
 
 
 def parse_pairs(field: str, text: str) -> dict[str, str]:

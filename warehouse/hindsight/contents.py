@@ -140,10 +140,7 @@ def _tabulate_figures(schedules: Sequence[Schedule]) -> Table:
         figures = schedule.summarize()
         cells = {title: figures[name] / unit for title, (name, unit) in SHOWN.items()}
         rows.append({"schedule": schedule.label, **cells})
-    caption = (
-        "Waits, JCT and ρ over all jobs; utilisation until the last job came, without restarts"
-    )
-    return Table(caption, rows)
+    return Table("Waits, JCT and ρ over all jobs; utilisation without restarts", rows)
 
 
 def _tabulate(gains: Sequence[Sequence[Gain]], group: str) -> Table:

@@ -11,7 +11,7 @@ from predictor.errors import InputError
 from solver.even_cluster import Arrival, find_fair_finishes
 from tasks.record import Settings
 from tasks.sources import Workload
-from warehouse.workloads.logs.log import ClusterLog, TableJob
+from warehouse.workloads.logs.log import WAITS, ClusterLog, TableJob
 
 Array = NDArray[np.float64]
 
@@ -25,12 +25,17 @@ def select_jobs(log: ClusterLog) -> ClusterLog:
     was over, since no policy could have started it before.
 
     Raises:
-        InputError: It says of no job when it started.
+        InputError: It says of no job when it started, or of none when it was submitted.
     """
     jobs = tuple(replace(job, arrival_seconds=_find_arrival(job)) for job in log.jobs if job.held)
     if not jobs:
         problem = "says of no job when it started, so its waits are unknown"
         remedy = "give a log with starts and ends; shockwave compare runs policies without them"
+        raise InputError(log.source, problem, remedy)
+    no_waits = any(item.startswith(WAITS) for item in log.unknown)
+    if no_waits and all(job.held[0][0] == job.arrival_seconds for job in jobs):
+        problem = "says of no job when it was submitted, so its waits are unknown"
+        remedy = "give a log with submissions; PAI's are in pai_job_table, beside the tasks"
         raise InputError(log.source, problem, remedy)
     left_out = Counter(log.left_out)
     if len(jobs) < len(log.jobs):
@@ -84,11 +89,6 @@ class LoggedJobs:
     def capacity(self) -> float:
         """GPUs of the cluster."""
         return self.settings.gpus / self.workload.slots
-
-    @property
-    def window_seconds(self) -> float:
-        """Time from the first to the last arrival; at least a round."""
-        return max(float(self.arrivals.max()), self.settings.round_seconds)
 
     @cached_property
     def fair_seconds(self) -> Array:

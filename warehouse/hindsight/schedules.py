@@ -22,16 +22,8 @@ POINTS = 400
 
 WEEK_SECONDS = 7 * 86_400.0
 
-TRAINED = """
-SELECT coalesce(sum(
-    scale_factor * run_seconds * (least(end_seconds, {until}) - start_seconds)
-    / greatest(seconds, 1e-9)
-), 0.0) AS gpu_seconds
-FROM leases WHERE start_seconds < {until}
-"""
-"""GPU-seconds of training until a time."""
-
 OUTCOMES = "SELECT job_id, finish_seconds, waiting_seconds FROM job_outcomes ORDER BY job_id"
+UTILIZATION = "SELECT utilization FROM run_summary"
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class Schedule:
         jobs: The jobs.
         ends: Ends in seconds, by job id.
         waits: Seconds between arrival and end in which a job held no GPUs, by job id.
-        utilization: Share of the GPUs' time in use from the first to the last arrival.
+        utilization: GPU time in use over GPUs × makespan, as in `run_summary`.
         load: Share of GPUs that are held and waiting jobs over time, as the query `load` has them.
         run: The run; empty for the actual schedule.
     """
@@ -106,8 +98,6 @@ def read_actual(jobs: LoggedJobs) -> Schedule:
     np.add.at(lengths, owners, stops - starts)
     waits = np.maximum(ends - jobs.arrivals - lengths, 0.0)
     sizes = jobs.gpus[owners]
-    until = jobs.window_seconds
-    used = sizes @ np.clip(np.minimum(stops, until) - starts, 0.0, None)
     edges = np.linspace(0.0, ends.max(), POINTS + 1)
     present = _average(jobs.arrivals, ends, np.ones(len(ends)), edges)
     running = _average(starts, stops, np.ones(len(starts)), edges)
@@ -120,7 +110,8 @@ def read_actual(jobs: LoggedJobs) -> Schedule:
         }
         for at, share, wait in zip(edges[:-1], leased, present - running, strict=True)
     ]
-    return Schedule(ACTUAL, jobs, ends, waits, float(used / (jobs.capacity * until)), load)
+    used = float(jobs.work.sum() / (jobs.capacity * ends.max()))
+    return Schedule(ACTUAL, jobs, ends, waits, used, load)
 
 
 def _average(starts: Array, stops: Array, weights: Array, edges: Array) -> Array:
@@ -140,11 +131,9 @@ def read_schedule(analytics: Analytics, run: str, label: str, jobs: LoggedJobs) 
     Raises:
         WarehouseError: A file is damaged, or the run has not ended.
     """
-    until = jobs.window_seconds
-    (_, outcomes), (_, trained) = analytics.queries([OUTCOMES, TRAINED.format(until=until)], [run])
+    (_, outcomes), (_, ((used,),)) = analytics.queries([OUTCOMES, UTILIZATION], [run])
     if len(outcomes) != len(jobs.log.jobs) or any(end is None for _, end, _ in outcomes):
         raise WarehouseError(f"run {run!r}", "has jobs without an end", "run the command again")
     _, ends, waits = (np.array(column, dtype=float) for column in zip(*outcomes, strict=True))
     load = query_by_run(analytics, ("load",), [run])["load"][run]
-    used = trained[0][0] / (jobs.settings.gpus * until)
     return Schedule(label, jobs, ends, waits, used, load, run)

@@ -1,7 +1,6 @@
 """A log of ten jobs on two GPUs: waits, ρ, weeks and gains, worked out by hand."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +10,14 @@ from flows.runs.pools import Machines
 from flows.runs.settings import SimulationSettings, make_settings
 from predictor.errors import InputError
 from solver.inventory import Pool
-from tests.warehouse.by_hand import records, warehouse_of
 from warehouse.hindsight.gains import Gain, group_by_size, group_by_user, measure_gains
 from warehouse.hindsight.inference import infer_pools
 from warehouse.hindsight.jobs import NO_START, LoggedJobs, select_jobs
-from warehouse.hindsight.schedules import ACTUAL, TRAINED, Schedule, read_actual
+from warehouse.hindsight.schedules import ACTUAL, Schedule, read_actual
 from warehouse.workloads.imported import make_workload
 from warehouse.workloads.logs.anonymous import anonymize
 from warehouse.workloads.logs.log import UNKNOWN, ClusterLog, TableJob
+from warehouse.workloads.logs.pai import PAI
 
 BEGIN = 1_000_000_000.0
 
@@ -74,7 +73,7 @@ def test_waits_and_fairness() -> None:
     assert figures["makespan_s"] == 700_600
     assert figures["worst_rho"] == pytest.approx(600 / 240)
     assert figures["unfair_fraction"] == 0.2  # the third of three, and the last
-    assert figures["utilization"] == pytest.approx(20_900 / (2 * 700_000))
+    assert figures["utilization"] == pytest.approx(21_000 / (2 * 700_600))
 
 
 def test_weeks() -> None:
@@ -90,10 +89,11 @@ def test_load_over_time() -> None:
     assert sum(row["queued"] for row in load) / 400 * hours == pytest.approx(5400 / 3600, rel=0.02)
 
 
-def test_gpu_time_is_counted_up_to_the_last_arrival(tmp_path: Path) -> None:
-    query = warehouse_of(tmp_path, records()).query
-    for until, trained in ((1e9, 2 * 95 + 180 + 75), (100.0, 2 * 80), (0.0, 0.0)):
-        assert query(TRAINED.format(until=until))[1] == [(pytest.approx(trained),)]
+def test_starts_that_stand_for_submissions_are_refused() -> None:
+    jobs = tuple(replace(job, arrival_seconds=job.held[0][0]) for job in JOBS)
+    assert select_jobs(ClusterLog("idle", jobs, {}, UNKNOWN)).jobs == jobs
+    with pytest.raises(InputError, match="says of no job when it was submitted"):
+        select_jobs(ClusterLog("pai", jobs, {}, PAI.unknown))
 
 
 def test_gains() -> None:

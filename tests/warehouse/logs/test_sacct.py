@@ -131,6 +131,12 @@ def test_gpus_of_resources(file: Path, resources: str, gpus: int, kind: str) -> 
     assert (job.gpus, job.gpu_type) == (gpus, kind)
 
 
+def test_gpus_that_are_no_number(file: Path) -> None:
+    row = sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, AllocTRES="cpu=4,gres/gpu=two")
+    with pytest.raises(InputError, match="sacct.txt:2, AllocTRES: 'cpu=4,gres/gpu=two' has no num"):
+        read(file, row)
+
+
 @pytest.mark.parametrize(
     ("limit", "seconds"), [("60", 3600), ("UNLIMITED", 0), ("Partition_Limit", 0), ("", 0)]
 )
@@ -241,6 +247,14 @@ def test_an_export_without_a_header(file: Path) -> None:
     file.write_text("1|2|3\n")
     with pytest.raises(InputError, match="its first line has none of the columns JobID"):
         Source(trace=file, format=Format.SACCT).read_log()
+
+
+def test_a_header_apart_has_the_delimiter_of_its_log(file: Path) -> None:
+    row = "|".join(sacct("1", "08:00:00", "08:00:00", "08:01:00", 60))
+    file.write_text(f"{row}\n")
+    (header := file.with_name("header.txt")).write_text("|".join(SACCT) + "\n")
+    log = Source(trace=file, format=Format.SACCT, header=str(header)).read_log()
+    assert [job.key for job in log.jobs] == ["1"]
 
 
 def test_jobs_run_on_the_gpus_that_they_had(file: Path) -> None:

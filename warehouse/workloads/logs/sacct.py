@@ -79,6 +79,7 @@ RUNAWAY = "lost by Slurm (sacctmgr show runawayjobs)"
 UNLIMITED = "unlimited", "partition_limit"
 
 _TRES = re.compile(r"gres/gpu(?::(?P<kind>[^=,]+))?=(?P<number>\d+)")
+_UNREADABLE = re.compile(r"gres/gpu(?::[^=,]+)?=(?!\d)")
 _GRES = re.compile(r"gpu:(?:(?P<kind>[^:,()]+):)?(?P<number>\d+)")
 
 
@@ -256,6 +257,8 @@ def _count_gpus(row: JobLine) -> tuple[int, str]:
     """Return GPUs and their type: untyped and typed rows count the same GPUs."""
     for role in ("gpus", "requested"):
         found = [(m["kind"] or "", int(m["number"])) for m in _TRES.finditer(row.text(role))]
+        if not found and _UNREADABLE.search(row.text(role)):
+            raise row.refusal(role, f"{row.text(role)!r} has no number of GPUs")
         if found:
             plain = sum(number for kind, number in found if not kind)
             typed = [(kind, number) for kind, number in found if kind]
