@@ -133,7 +133,9 @@ def test_gpus_of_resources(file: Path, resources: str, gpus: int, kind: str) -> 
 
 def test_gpus_that_are_no_number(file: Path) -> None:
     row = sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, AllocTRES="cpu=4,gres/gpu=two")
-    with pytest.raises(InputError, match=r"sacct\.txt:2, AllocTRES: 'cpu=4,gres/gpu=two' has no num"):
+    with pytest.raises(
+        InputError, match=r"sacct\.txt:2, AllocTRES: 'cpu=4,gres/gpu=two' has no num"
+    ):
         read(file, row)
 
 
