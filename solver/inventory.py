@@ -148,7 +148,8 @@ class Inventory:
 
     def nodes_of(self, gpus: Iterable[int]) -> set[int]:
         """Return the nodes of GPUs; without GPUs that a fork's cluster has no more."""
-        return {self.node(gpu) for gpu in gpus if gpu < sum(pool.gpus for pool in self.pools)}
+        there = sum(pool.gpus for pool in self.pools)
+        return {self.node(gpu) for gpu in gpus if gpu < there}
 
     def pool(self, gpu: int) -> int:
         """Return the number of a GPU's pool."""

@@ -148,7 +148,7 @@ class Invariants:
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
-            nodes = {inventory.node(gpu) for gpu in gpus if gpu < inventory.gpus}
+            nodes = inventory.nodes_of(gpus)
             tenant, clock = spec.tenant if spec else "", record.clock_seconds
             if self.reports.leases.get(job) != gpus:
                 if nodes & self.orders.closed_to(tenant, clock):

@@ -328,7 +328,7 @@ def _cordoned(this: Round, inventory: Inventory, tenant: str) -> frozenset[int]:
 
 
 def _keeps(this: Round, job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> str:
-    nodes, orders = {inventory.node(gpu) for gpu in gpus}, this.state.orders
+    nodes, orders = inventory.nodes_of(gpus), this.state.orders
     if not orders.cordoned.isdisjoint(nodes):
         return "cordoned"
     if gpus and not job.spec.preemptible:
