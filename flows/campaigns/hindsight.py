@@ -1,11 +1,12 @@
 """What policies would have done with the jobs of a cluster's log."""
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, wait
 from ctypes import Array, c_longlong
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,12 @@ class HindsightPlan:
     jobs: LoggedJobs
     starts: tuple[Start, ...]
     cluster: str
+
+    @property
+    def digest(self) -> str:
+        """Hash of what is compared: the jobs, the cluster, the policies and their settings."""
+        digests = "".join(start.digest for start in self.starts)
+        return hashlib.sha256(digests.encode()).hexdigest()[:8]
 
 
 def plan_hindsight(
@@ -122,6 +129,8 @@ def _read_log(source: Source, anonymous: bool) -> ClusterLog:
     try:
         log = source.read_log()
     except InputError as error:
+        if error.place in {field.name for field in fields(Source)}:
+            raise  # it quotes an option
         raise hide_text(error) from None
     return select_jobs(anonymize(log))
 

@@ -62,12 +62,11 @@ def hindsight(
     from warehouse.report import page_path
     from warehouse.workloads.moments import Moments
 
-    path = page_path(out, warehouse, "hindsight" if anonymous else f"hindsight-{file.name}")
     shown = get_progress()
     shown.begin("reading the log")
     plan = plan_hindsight(
         Source(trace=file, format=format, **asdict(log)),
-        ClusterSize(gpus, pools=pools) if gpus or pools else None,
+        ClusterSize(gpus, pools=pools) if gpus is not None or pools else None,
         restart_seconds,
         names := parse_policies(policies),
         warehouse,
@@ -75,6 +74,8 @@ def hindsight(
         anonymous=anonymous,
         round_seconds=round_seconds,
     )
+    about = "hindsight" if anonymous else f"hindsight-{file.name}"
+    path = page_path(out, warehouse, f"{about}-{plan.digest}")
     runs = run_policies(plan.starts, warehouse, shown.count(", ".join(names), "jobs"))
     shown.begin("copying figures")
     keep_fast(warehouse)
@@ -99,6 +100,7 @@ def hindsight(
         name: ", ".join(find_best(name, {str(row["schedule"]): row[name] for row in rows}))
         for name in rows[0]
     }
+    say(content.verdict)
     print_side_by_side([*rows, best | {"schedule": "best"}], heading="schedule")
     print_left_out(plan.jobs.log.left_out, plan.jobs.workload.slots)
     say(f"The cluster: {plan.cluster}")

@@ -84,6 +84,15 @@ def test_actual_and_simulated(here: Command, log: Path, tmp_path: Path) -> None:
     )
     again = here("hindsight", log, *FEW, *kept)
     assert again.rows == done.rows  # the same runs: none is simulated again
+    other = here("hindsight", log, *FEW, *kept, "--restart-seconds", 5)
+    assert other.rows[0]["page"] != actual["page"]
+    said = " ".join(here("hindsight", log, "--policies", "fifo,srtf", *kept).out.split())
+    saved = actual["mean_jct_s"] - srtf["mean_jct_s"]
+    hours = [each / 3600 for each in (saved, srtf["mean_wait_s"], actual["mean_wait_s"])]
+    assert (
+        "Under srtf jobs would have ended {:.3g} h sooner on average, after a wait of {:.3g} h "
+        "in place of {:.3g} h: 33% of them sooner, "
+    ).format(*hours) in said
 
 
 def test_a_table_of_jobs(here: Command, tmp_path: Path) -> None:
@@ -99,9 +108,8 @@ def test_a_table_of_jobs(here: Command, tmp_path: Path) -> None:
     actual, fifo, _ = done.rows
     assert actual["mean_wait_s"] == pytest.approx((3600 + 6600) / 3)
     assert fifo["mean_wait_s"] == 1000  # the first two run side by side, then the third
-    assert_refused(
-        here("hindsight", path, *asked, "--gpus", 1), "--gpus: 1 GPUs are fewer than the 2"
-    )
+    for gpus, problem in ((1, "1 GPUs are fewer than the 2"), (0, "0 is not positive")):
+        assert_refused(here("hindsight", path, *asked, "--gpus", gpus), f"--gpus: {problem}")
 
 
 @pytest.mark.parametrize(("slots", "shares"), [(0, 2), (4, 4), (1, 1)])
@@ -170,6 +178,8 @@ def test_errors_of_anonymous_logs_quote_nothing(here: Command, log: Path, tmp_pa
     assert NAMES[0] not in refused.err
     plain = here("hindsight", log, *FEW, "--warehouse", tmp_path / "warehouse")
     assert_refused(plain, f"{NAMES[0]!r} is not a number")
+    option = here("hindsight", log, *FEW, "--anonymous", "--zone", "Berlin")
+    assert_refused(option, "--zone: 'Berlin' is not a time zone")
 
 
 def test_a_log_without_starts_is_refused(here: Command, tmp_path: Path) -> None:

@@ -66,10 +66,12 @@ class Hindsight(PageContents):
     Attributes:
         schedules: The actual schedule, then those of the policies.
         about: What was compared, in a sentence.
+        verdict: What the best policy would have changed, in a sentence.
     """
 
     schedules: Sequence[Schedule]
     about: str
+    verdict: str
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the headline figures of each schedule; times are in seconds."""
@@ -111,7 +113,24 @@ def read_hindsight(schedules: Sequence[Schedule], cluster: str, zone: tzinfo = U
         Chapter("caveats", "How far can this be trusted?", [], caveats),
     ]
     count = f"{len(jobs.log.jobs):,} jobs of {jobs.log.source}"
-    return Hindsight(chapters, schedules, f"{count}, on {_describe_gpus(jobs)}")
+    about = f"{count}, on {_describe_gpus(jobs)}"
+    return Hindsight(chapters, schedules, about, _judge(schedules))
+
+
+def _judge(schedules: Sequence[Schedule]) -> str:
+    """Return a sentence on the policy with the least mean JCT."""
+    actual, *policies = schedules
+    best = min(policies, key=lambda policy: float(policy.jcts.mean()))
+    (gain,) = measure_gains(["all"] * len(actual.ends), actual, best)
+    saved, wait, actual_wait = (
+        f"{in_three_digits(seconds / 3600)} h"
+        for seconds in (abs(gain.saved), gain.wait, gain.actual_wait)
+    )
+    return (
+        f"Under {best.label} jobs would have ended {saved} "
+        f"{'sooner' if gain.saved >= 0 else 'later'} on average, after a wait of {wait} in place "
+        f"of {actual_wait}: {gain.sooner:.0%} of them sooner, {gain.later:.0%} later."
+    )
 
 
 def _describe_gpus(jobs: LoggedJobs) -> str:

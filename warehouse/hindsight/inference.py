@@ -10,26 +10,31 @@ from warehouse.workloads.logs.log import TableJob, find_most_held
 def infer_pools(jobs: Sequence[TableJob]) -> tuple[Pool, ...]:
     """Return the smallest cluster that could hold the jobs when they ran.
 
-    There is a pool for each GPU type, or a single one if some job names no type. A pool has the
-    most GPUs that its jobs held at once, rounded up to whole nodes, and nodes as large as the
-    largest share of a job that a node held. Where no job says how many nodes it had, each GPU is
-    a node.
+    There is a pool for each GPU type. A pool has the most GPUs that its jobs held at once, rounded
+    up to whole nodes, and nodes as large as the largest share of a job that a node held. Where no
+    job says how many nodes it had, each GPU is a node. Jobs that name no type may have run on any:
+    what they held beyond the GPUs of all pools is added to the largest.
     """
     by_type: dict[str, list[TableJob]] = {}
     for job in jobs:
         by_type.setdefault(job.gpu_type.casefold(), []).append(job)
-    if "" in by_type:
-        by_type = {"": list(jobs)}
-    return tuple(_infer_pool(members) for _, members in sorted(by_type.items()))
+    untyped = by_type.pop("", [])
+    if not by_type:
+        return (_make_pool(untyped, _find_most(untyped)),)
+    sizes = {kind: _find_most(members) for kind, members in sorted(by_type.items())}
+    largest = max(sizes, key=lambda kind: sizes[kind])
+    lacking = _find_most(jobs) - sum(sizes.values())
+    alone = max((math.ceil(job.gpus) for job in untyped), default=0)
+    sizes[largest] = max(sizes[largest] + lacking, sizes[largest], alone)
+    return tuple(_make_pool(by_type[kind], gpus) for kind, gpus in sizes.items())
 
 
-def _infer_pool(jobs: Sequence[TableJob]) -> Pool:
-    types = {job.gpu_type for job in jobs}
-    most = math.ceil(round(find_most_held(jobs), 6))
+def _find_most(jobs: Sequence[TableJob]) -> int:
+    return math.ceil(round(find_most_held(jobs), 6))
+
+
+def _make_pool(jobs: Sequence[TableJob], gpus: int) -> Pool:
+    """Return a pool of at least so many GPUs, on nodes as the jobs show them."""
     per_node = max((math.ceil(job.gpus / job.nodes) for job in jobs if job.nodes), default=1)
-    nodes = math.ceil(most / per_node)
-    return Pool(
-        min(types) if len({kind.casefold() for kind in types}) == 1 else "",
-        nodes * per_node,
-        per_node,
-    )
+    nodes = math.ceil(gpus / per_node)
+    return Pool(min(job.gpu_type for job in jobs), nodes * per_node, per_node)

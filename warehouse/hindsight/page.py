@@ -17,5 +17,6 @@ def write_hindsight(analytics: Analytics, content: Hindsight, out: Path, title: 
     """
     runs = [schedule.run for schedule in content.schedules if schedule.run]
     entries = read_entries(analytics, runs)
-    page = render_page("hindsight.html.j2", content, title, entries, about=content.about)
+    said = {"about": content.about, "verdict": content.verdict}
+    page = render_page("hindsight.html.j2", content, title, entries, **said)
     write_bytes(out, page.encode())

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 
 import numpy as np
 
@@ -50,15 +51,17 @@ def count_slots(job: TableJob, slots: int) -> int:
 
 def _arrivals(jobs: Sequence[TableJob]) -> list[float]:
     """Return the times since the first arrival, in seconds."""
-    first = min(job.arrival_seconds for job in jobs)
-    last = max(jobs, key=lambda job: job.arrival_seconds)
-    span = last.arrival_seconds - first
-    if span > MOST_SECONDS:
-        problem = f"arrives {span:g} s after the first job, which is too large"
+    times = [job.arrival_seconds for job in jobs]
+    first = min(times)
+    if max(times) - first > MOST_SECONDS:
+        middle = median_low(times)
+        worst = max(jobs, key=lambda job: abs(job.arrival_seconds - middle))
+        gap = worst.arrival_seconds - middle
+        problem = f"is {abs(gap):g} s {'after' if gap > 0 else 'before'} most arrivals, too far"
         raise InputError(
-            f"{last.place}, arrival", problem, "correct the field, or leave the line out"
+            f"{worst.place}, arrival", problem, "correct the field, or leave the line out"
         )
-    return [job.arrival_seconds - first for job in jobs]
+    return [arrival - first for arrival in times]
 
 
 def make_workload(

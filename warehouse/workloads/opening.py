@@ -3,11 +3,13 @@
 import codecs
 import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
+import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -15,6 +17,7 @@ from typing import IO
 from predictor.errors import InputError
 
 GZIP, ZSTD, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh"
+XZ, ZIP = b"\xfd7zX", b"PK\x03\x04"
 """First bytes of compressed files; a file's name may say anything."""
 
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -22,6 +25,9 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 TAR_MARK = 257, b"ustar"
 """Offset of the mark of a tar archive, and the mark."""
+
+UNREADABLE = OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile
+"""Errors of files that cannot be unpacked."""
 
 
 def check_is_file(path: Path, needed: str = "a readable file") -> None:
@@ -43,7 +49,7 @@ def check_is_file(path: Path, needed: str = "a readable file") -> None:
 
 @contextmanager
 def open_text(path: Path, members: Collection[str] = ()) -> Iterator[IO[str]]:
-    """Open a file of text: plain, gzip, zstd or bzip2, or the only file of a tar archive.
+    """Open a file of text: plain, gzip, zstd, bzip2 or xz, or the only file of an archive.
 
     Bytes that are not text become replacement characters: free text of users is never refused.
 
@@ -61,10 +67,13 @@ def open_text(path: Path, members: Collection[str] = ()) -> Iterator[IO[str]]:
             offset, mark = TAR_MARK
             if raw.peek(512)[offset : offset + len(mark)] == mark:
                 with tarfile.open(fileobj=raw, mode="r:") as archive:
-                    yield _decode(_find_member(path, archive, members))
+                    yield _decode(_open_member(path, archive, members))
+            elif raw.peek(4).startswith(ZIP):
+                with zipfile.ZipFile(file) as packed:
+                    yield _decode(_open_zipped(path, packed, members))
             else:
                 yield _decode(raw)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or f"cannot be unpacked ({error})"
         raise InputError(str(path), reason, "give a readable file") from None
 
@@ -76,6 +85,9 @@ def _unpack(file: IO[bytes]) -> Iterator[io.RawIOBase]:
     if start.startswith(GZIP):
         with gzip.GzipFile(fileobj=file) as unpacked:
             yield unpacked  # type: ignore[misc]
+    elif start.startswith(XZ):
+        with lzma.LZMAFile(file) as unxzed:
+            yield unxzed  # type: ignore[misc]
     elif start.startswith((ZSTD, BZIP2)):
         import pyarrow as pa
 
@@ -101,19 +113,30 @@ class _Stream(io.RawIOBase):
         return len(data)
 
 
-def _find_member(path: Path, archive: tarfile.TarFile, stems: Collection[str]) -> IO[bytes]:
-    """Return the file of an archive whose name begins with a stem, else its only file."""
-    files = {Path(member.name).name: member for member in archive if member.isfile()}
-    files = {
-        name: member for name, member in files.items() if not name.startswith((".", "LICENSE"))
-    }
-    chosen = [name for name in files if name.startswith(tuple(stems))] or [*files]
-    if len(chosen) != 1:
-        problem = f"is an archive of {len(files)} files: {', '.join([*files][:12])}"
-        raise InputError(str(path), problem, "unpack it, and give one of them")
-    found = archive.extractfile(files[chosen[0]])
+def _open_member(path: Path, archive: tarfile.TarFile, stems: Collection[str]) -> IO[bytes]:
+    files = {member.name: member for member in archive if member.isfile()}
+    found = archive.extractfile(files[_choose_member(path, files, stems)])
     assert found is not None, "a regular file"
     return found
+
+
+def _open_zipped(path: Path, archive: zipfile.ZipFile, stems: Collection[str]) -> IO[bytes]:
+    files = [each.filename for each in archive.infolist() if not each.is_dir()]
+    try:
+        return archive.open(_choose_member(path, files, stems))
+    except RuntimeError as error:  # it is encrypted, or its compression is not known
+        raise InputError(str(path), str(error), "unpack it, and give the file") from None
+
+
+def _choose_member(path: Path, files: Iterable[str], stems: Collection[str]) -> str:
+    """Return the file of an archive whose name begins with a stem, else its only file."""
+    names = {file: Path(file).name for file in files}
+    names = {file: name for file, name in names.items() if not name.startswith((".", "LICENSE"))}
+    chosen = [file for file, name in names.items() if name.startswith(tuple(stems))] or [*names]
+    if len(chosen) != 1:
+        problem = f"is an archive of {len(names)} files: {', '.join([*names.values()][:12])}"
+        raise InputError(str(path), problem, "unpack it, and give one of them")
+    return chosen[0]
 
 
 def _decode(raw: IO[bytes]) -> IO[str]:

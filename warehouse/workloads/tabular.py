@@ -79,7 +79,7 @@ def open_table(
         if headless and not _has_any(names, known):
             if len(header) != len(names):
                 problem = f"its first line has none of the columns {', '.join(known[:12])}"
-                remedy = f"give its columns as the header; the first line has {shorten(names)}"
+                remedy = f"set header to its columns; the first line has {shorten(names)}"
                 raise InputError(f"{path}:1", problem, remedy)
             names, rows = list(header), chain([start], rows)
         ended = len(names) > 1 and not names[-1]  # by a delimiter, as some of `sacct`

@@ -159,7 +159,14 @@ def test_the_cluster() -> None:
     assert infer_pools([replace(job, nodes=0) for job in JOBS]) == (Pool("", 2, 1),)
     typed = [replace(JOBS[0], gpu_type="V100"), replace(JOBS[1], gpus=12, nodes=3, gpu_type="a100")]
     assert infer_pools(typed) == (Pool("a100", 12, 4), Pool("V100", 2, 2))
-    assert infer_pools([*typed, replace(JOBS[2], start_seconds=BEGIN)]) == (Pool("", 16, 4),)
+    # A job that names no type ran on one of the others, or on what they lacked.
+    bare = replace(JOBS[2], start_seconds=BEGIN + 3600)
+    assert infer_pools([*typed, bare]) == (Pool("a100", 12, 4), Pool("V100", 2, 2))
+    beside = replace(JOBS[2], start_seconds=BEGIN)
+    assert infer_pools([*typed, beside, replace(beside, gpus=14)]) == (
+        Pool("a100", 28, 4),
+        Pool("V100", 2, 2),
+    )
     # Its attempts do not overlap with the job that ran between them.
     periods = ((BEGIN, BEGIN + 3600), (BEGIN + 7200, BEGIN + 7300))
     assert infer_pools([replace(JOBS[0], periods=periods), JOBS[1]]) == (Pool("", 2, 2),)

@@ -4,7 +4,9 @@ import bz2
 import csv
 import gzip
 import io
+import lzma
 import random
+import zipfile
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -18,10 +20,21 @@ from tests.warehouse.logs.samples import SAMPLES, Sample
 from warehouse.workloads.logs import READERS
 from warehouse.workloads.logs.log import ClusterLog
 
+
+def _zip(text: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("set/LICENSE", b"free")
+        archive.writestr("set/log.csv", text)
+    return packed.getvalue()
+
+
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
     "gz": gzip.compress,
     "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zip": _zip,
     "zst": lambda text: pa.Codec("zstd").compress(text, asbytes=True),
 }
 

@@ -289,7 +289,12 @@ def test_an_unreadable_field_is_refused_unless_it_is_to_be_skipped(
 
 def test_an_arrival_beyond_all_bounds(table: Path) -> None:
     write(table, "at,took,n", "0,600,1", "1e15,600,1")
-    assert refusal(table).startswith("t.csv:3, arrival: arrives 1e+15 s after the first job")
+    assert refusal(table).startswith("t.csv:3, arrival: is 1e+15 s after most arrivals")
+
+
+def test_an_arrival_long_before_all_others(table: Path) -> None:
+    write(table, "at,took,n", "1700000000,600,1", "7,600,1", "1700000009,600,1")
+    assert refusal(table).startswith("t.csv:3, arrival: is 1.7e+09 s before most arrivals")
 
 
 def test_a_start_before_the_submission(table: Path) -> None:

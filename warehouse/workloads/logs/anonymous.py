@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from predictor.errors import InputError
 from warehouse.wording import counted
-from warehouse.workloads.logs.log import NOT_ASKED, STEPS, ClusterLog
+from warehouse.workloads.logs.log import NOT_ASKED, SKIP, STEPS, ClusterLog
 
 
 def anonymize(log: ClusterLog) -> ClusterLog:
@@ -44,5 +44,5 @@ def hide_text(error: InputError) -> InputError:
     return InputError(
         error.place,
         "cannot be read; what is wrong is not shown, because it may have names",
-        "read it without anonymous to see it, or skip unusable lines",
+        f"read it without anonymous to see it, or {SKIP}",
     )

@@ -10,6 +10,7 @@ from predictor.errors import InputError
 from warehouse.workloads.logs.log import (
     NOT_ASKED,
     SEEN_BEFORE,
+    SKIP,
     UNREADABLE,
     JobLine,
     ReadOptions,
@@ -85,7 +86,7 @@ def read_lines(
             if fields is None:
                 if not options.skip_unreadable:
                     problem = f"does not have the {len(table.columns)} fields of the header"
-                    raise InputError(place, problem, "correct the line, or skip unusable lines")
+                    raise InputError(place, problem, f"correct the line, or {SKIP}")
                 left_out[UNREADABLE] += 1
                 continue
             if fields == header:

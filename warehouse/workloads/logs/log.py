@@ -36,6 +36,9 @@ NOT_ASKED = "not selected"
 SEEN_BEFORE = "an id that was there before"
 UNREADABLE = "unreadable"
 
+SKIP = "leave such lines out with skip_unusable"
+"""A remedy for unreadable lines."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableJob:
@@ -313,6 +316,7 @@ class JobLine:
             "key": self.label("key"),
             "state": self.label("state"),
             "gpu_type": self.label("gpu_type"),
+            "nodes": int(self.number("nodes")),
         }
         times = {"eligible_seconds": eligible, "start_seconds": start, "end_seconds": end}
         return TableJob(arrival, seconds, gpus, place=self.place, **(about | times | known))
@@ -365,4 +369,4 @@ class JobLine:
     def refusal(self, role: str, problem: str) -> InputError:
         """Return the error that names a field."""
         place = f"{self.place}, {self.columns.get(role, role)}"
-        return InputError(place, problem, "correct the field, or skip unusable lines")
+        return InputError(place, problem, f"correct the field, or {SKIP}")

@@ -237,7 +237,6 @@ def _make_job(runs: list[JobLine]) -> TableJob:
         attempts=len(started),
         gpu_type=_count_gpus(started[-1])[1],
         limit_seconds=_limit(last),
-        nodes=int(started[-1].number("nodes")),
         periods=_list_periods(started),
     )
 
