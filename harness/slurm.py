@@ -139,10 +139,15 @@ class Slurm:
         """Ids of the processes in its namespaces whose command line contains words."""
         found = []
         for entry in Path(f"/proc/{self.inside}/root/proc").glob("[0-9]*"):
+            number = int(entry.name)
             with suppress(OSError):
-                if words.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
-                    found.append(int(entry.name))
+                if words.encode() in self.read(number, "cmdline").replace(b"\0", b" "):
+                    found.append(number)
         return sorted(found)
+
+    def read(self, number: int, name: str) -> bytes:
+        """Read a file of `/proc` about a process of its namespaces, such as `environ`."""
+        return Path(f"/proc/{self.inside}/root/proc/{number}/{name}").read_bytes()
 
     def start(self, name: str) -> None:
         """Start a daemon, and wait until it answers; a node's until the controller says so."""

@@ -36,6 +36,7 @@ from containers.slurm.inventory import IN_SERVICE, find_foreign, list_nodes
 from containers.slurm.parsing import SlurmAway, read_allocated, read_number, read_status
 from containers.slurm.rendering import (
     BEGUN,
+    PART,
     LeaseMark,
     check_needs,
     log_file,
@@ -342,10 +343,19 @@ class SlurmEngine:
         places = self._cluster.by_node(job.mark.gpus)
         key = "/".join(map(str, job.identity))
         mark, running = job.mark, job.active and not self._waits_too_long(job)
-        return [
-            Found(key, job.name, mark.job_id, mark.number, rank, mark.gpus, running, True, node)
-            for rank, node in enumerate(places)
-        ]
+        found = []
+        for rank, node in enumerate(places):
+            runs = running and self._read_part(job, rank) is None
+            entry = (key, job.name, mark.job_id, mark.number, rank, mark.gpus, runs, True, node)
+            found.append(Found(*entry))
+        return found
+
+    def _read_part(self, job: SeenJob, rank: int) -> int | None:
+        """Return the exit code of a part of a gang over nodes; None if it is not known to end."""
+        if len(self._cluster.by_node(job.mark.gpus)) == 1:
+            return None
+        lease, _, code = self._read(job.mark.job_id, f"{PART}{rank}").strip().rpartition(" ")
+        return int(code) if lease == job.name and code.isdecimal() else None
 
     def _waits_too_long(self, job: SeenJob) -> bool:
         """Whether Slurm has let a job wait for too long."""
@@ -487,18 +497,19 @@ class SlurmEngine:
         job = self._jobs.get(found.name) or self._known.get(found.name)
         if job is None:
             return None
+        code, memory = job.code, self._cluster.site.memory_per_gpu * len(found.gpus)
         if job.active:
+            if (part := self._read_part(job, found.rank)) is not None:
+                return Exit(part, False, self._last_words(found), memory)
             seconds = self._cluster.site.start_seconds
             why = job.reason if job.reason not in ("None", "") else "no reason given"
             return Exit(0, False, "", 0.0, f"Slurm did not start it in {seconds:g} s: {why}")
         if words := ENDS_BY_SLURM.get(job.state, ""):
             return Exit(job.code, False, "", 0.0, words)
-        code = job.code
         if job.state == "CANCELLED":  # which Slurm does not count as an exit
             code = code or TERMINATED
         elif job.state != "COMPLETED":
             code = code or KILLED
-        memory = self._cluster.site.memory_per_gpu * len(found.gpus)
         return Exit(code, job.state == "OUT_OF_MEMORY", self._last_words(found), memory)
 
     def _last_words(self, found: Found) -> str:

@@ -24,6 +24,11 @@ from predictor.throughput import UNTYPED
 BEGUN = "begun"
 """File in a job's folder that names the last lease whose program began."""
 
+PART = "part-"
+"""Prefix of the files in a job's folder that say how the parts of a gang over nodes ended, by rank:
+the lease's name and an exit code. Slurm itself tells it once all parts have ended, and never of one
+whose `slurmstepd` was killed."""
+
 _MARK = "shockwave-lease"
 _NUMBERS = r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*"
 _COMMENT = re.compile(rf"{_MARK}:([A-Za-z0-9_.-]+):(\d+):(\d+):(\d+):({_NUMBERS})", re.A)
@@ -174,8 +179,14 @@ def _write_script(
     # Slurm chooses how many GPUs each node of an uneven gang gives.
     its = '$(echo "$CUDA_VISIBLE_DEVICES" | tr , " " | wc -w)'
     local = counts[0] if len({*counts}) == 1 else its
-    each = f'test "$SLURM_NODEID" != 0 || {begin}\n'
-    each += f'export NODE_RANK="$SLURM_NODEID" LOCAL_WORKERS={local}\nexec "$@"'
+    each = f"""test "$SLURM_NODEID" != 0 || {begin}
+export NODE_RANK="$SLURM_NODEID" LOCAL_WORKERS={local}
+trap : TERM
+"$@"
+code=$?
+cd "$SHOCKWAVE_JOB_FOLDER" && test "$(cat lease)" = "$SHOCKWAVE_LEASE" &&
+    echo "$SHOCKWAVE_LEASE $code" >"{PART}$NODE_RANK"
+exit "$code\""""
     lines += [
         f'export MASTER_ADDR="$(hostname)" MASTER_PORT={site.rendezvous_port} NNODES={len(counts)}',
         "exec srun --export=ALL --ntasks-per-node=1 --kill-on-bad-exit=0 \\",

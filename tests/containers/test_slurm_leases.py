@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from containers.leasing.ends import WAS_KILLED
 from containers.runtime import EventKind, Lease, ResumePoint
 from containers.slurm.cluster import SlurmCluster
 from containers.slurm.slurm_runtime import lock_slurm
+from harness.dockerd import COUNTER
 from harness.slurm import Slurm
 from harness.slurm_files import GPUS
 from harness.waiting import wait_for
@@ -146,6 +148,47 @@ def test_a_node_that_fails_loses_its_leases(lab: Slurm, storage: Path) -> None:
             assert problem.problem.endswith(": it burns")
             before = driver.epochs(0)
             driver.dispatch({0: (4,)})
+            driver.until_trained(0, before)
+        assert driver.epochs(0) == list(range(len(driver.epochs(0))))
+
+
+def _kill_part(lab: Slurm, *, keeper: bool) -> None:
+    """Kill the second part of a gang over nodes, or else the `slurmstepd` that keeps it."""
+
+    def of_part() -> list[int]:
+        return [
+            number
+            for number in lab.processes(str(COUNTER))
+            if b"NODE_RANK=1\0" in lab.read(number, "environ")
+        ]
+
+    (program,) = wait_for(of_part)
+    if keeper:
+        shell = int(lab.read(program, "stat").rpartition(b")")[2].split()[1])
+        program = int(lab.read(shell, "stat").rpartition(b")")[2].split()[1])
+        assert b"slurmstepd" in lab.read(program, "cmdline")
+    lab.call("kill", "-KILL", str(program))
+
+
+@pytest.mark.parametrize("keeper", [False, True])
+def test_the_end_of_a_part_of_a_gang_is_seen_at_once(
+    lab: Slurm, storage: Path, keeper: bool
+) -> None:
+    """Slurm says nothing of it as long as another part runs, and never if it lost the keeper."""
+    spec = job(0, gpus=2, epochs=20) if keeper else long(0, gpus=2)
+    with driven(_cluster(lab, storage), f"part-{keeper}", [spec]) as driver:
+        driver.play({0: (0, 4)})
+        driver.until_trained(0)
+        _kill_part(lab, keeper=keeper)
+        driver.until_over()
+        end = driver.last(0)
+        if keeper:  # the program itself went on to its end
+            assert (end.kind, end.reason) == (EventKind.FINISHED, "")
+        else:
+            assert (end.kind, end.reason) == (EventKind.STOPPED, WAS_KILLED)
+            assert _jobs(lab, "RUNNING")
+            before = driver.epochs(0)
+            driver.play({0: (0, 1)})
             driver.until_trained(0, before)
         assert driver.epochs(0) == list(range(len(driver.epochs(0))))
 
