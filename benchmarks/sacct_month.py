@@ -1,4 +1,6 @@
-"""A made-up month of a Slurm cluster, in the layout that `sacct --parsable2` prints.
+"""Times `shockwave hindsight` on a made-up month of a Slurm cluster, as `sacct` prints it.
+
+    python -m benchmarks.sacct_month [--jobs 30000] [--gpus 512] [--policies shockwave,fifo,…]
 
 Jobs start first in, first out, with backfilling among the first hundred that wait, so waits are
 those of a queue. The rows have what exports have: steps, requeues, tasks of arrays, jobs that were
@@ -7,11 +9,16 @@ cancelled while they waited, and jobs without GPUs.
 
 import argparse
 import heapq
+import subprocess
+import sys
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from time import perf_counter
 
 import numpy as np
 
@@ -163,16 +170,27 @@ def _time(seconds: float) -> str:
 
 
 def main() -> None:
-    """Write a month to a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    """Write a month, compare policies on it, and print what that took."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=30_000)
     parser.add_argument("--gpus", type=int, default=512)
     parser.add_argument("--load", type=float, default=0.9)
+    parser.add_argument("--policies", default="shockwave,fifo,srtf,tiresias-las,gavel")
     asked = parser.parse_args()
     if asked.gpus < max(GANGS):
         parser.error(f"--gpus: the largest jobs have {max(GANGS)} GPUs")
-    write_month(asked.out, asked.jobs, asked.gpus, asked.load)
+    with tempfile.TemporaryDirectory() as folder:
+        month = Path(folder) / "month.txt"
+        write_month(month, asked.jobs, asked.gpus, asked.load)
+        command = [str(Path(sys.executable).with_name("shockwave")), "hindsight", str(month)]
+        command += ["--policies", asked.policies, "--warehouse", str(Path(folder) / "warehouse")]
+        begun = perf_counter()
+        subprocess.run(command, check=True)
+        wall, used = perf_counter() - begun, getrusage(RUSAGE_CHILDREN)
+    print(
+        f"{wall:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time, "
+        f"{used.ru_maxrss / 2**20:.2f} GiB in the largest process"
+    )
 
 
 if __name__ == "__main__":
