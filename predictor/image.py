@@ -25,6 +25,11 @@ OURS = re.compile(
 )
 """Variables that the scheduler sets. NVIDIA's variables choose a container's GPUs, CUDA's those of
 a Slurm job."""
+CODE = "SHOCKWAVE_CODE"
+"""Variable of a job with code of its own: where the code came from, and the SHA-256 of its archive,
+as in `train.tar.gz#sha256=…` and `git+https://host/repository@commit#sha256=…`."""
+STORED_CODE = re.compile(r"(?P<origin>[^\s#]{1,1000})#sha256=(?P<digest>[0-9a-f]{64})")
+"""Value of `CODE`."""
 LONGEST_IMAGE = 255
 """Longest image in characters, with tag and digest. An engineering bound: Docker applies the same
 bound to the repository's name alone (`NameTotalLengthMax` of its package `reference`)."""
@@ -67,12 +72,30 @@ def check_launch(
             raise InputError(
                 f"{place}, environment", f"{text[:80]!r} is not NAME=VALUE", "correct the name"
             )
-        if OURS.fullmatch(variable):
+        if variable == CODE:
+            _check_code(place, text.partition("=")[2])
+        elif OURS.fullmatch(variable):
             raise InputError(
                 f"{place}, environment", f"{variable} is set by the scheduler", "leave it out"
             )
         if names.count(variable) > 1:
             raise InputError(f"{place}, environment", f"{variable} is there twice", "give it once")
+
+
+def find_code(environment: Sequence[str]) -> str:
+    """Return the SHA-256 of the archive of a job's code; empty without one."""
+    for text in environment:
+        variable, _, value = text.partition("=")
+        if variable == CODE and (found := STORED_CODE.fullmatch(value)):
+            return found["digest"]
+    return ""
+
+
+def _check_code(place: str, value: str) -> None:
+    if not STORED_CODE.fullmatch(value):
+        problem = f"{value[:80]!r} is not stored by a service"
+        remedy = "submit the job with shockwave submit, which stores it"
+        raise InputError(f"{place}, code", problem, remedy)
 
 
 def _encodable(text: str) -> bool:

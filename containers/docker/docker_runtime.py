@@ -7,6 +7,7 @@ from containers.docker.fleet import Fleet
 from containers.docker.nodes import Nodes, nvidia_id
 from containers.docker.own_images import check_needs, find_image
 from containers.docker.rendering import (
+    code_folders,
     job_network,
     job_volumes,
     limit_processors,
@@ -38,6 +39,7 @@ class DockerEngine(Fleet):
         if len(places) > 1 and not (joined or parts[0].network or self.nodes.network):
             raise Refused("its gang spans daemons, and the cluster names no network for that")
         named = [path for path, _ in secret_files(self.nodes, spec)]
+        named += code_folders(self.nodes, spec)
         named += [volume.path for volume in job_volumes(self.nodes, spec)]
         needs = (*map(str, named), *([f"network {joined.docker}"] if joined else []))
         return Attempt(parts[0].name, image, parts, needs)

@@ -8,9 +8,11 @@ from pathlib import Path
 from containers.docker.fleet import Fleet
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import job_network, job_volumes, secret_files
+from containers.leasing.code import check_stored
 from containers.leasing.engine import Lacking, NodeGone, Refused, Unstartable
 from containers.leasing.folder import replace_file
 from predictor.errors import InputError
+from predictor.image import find_code
 from predictor.job import JobSpec
 
 REMEDY = "add it to images in the cluster file, or give one that is there"
@@ -43,7 +45,7 @@ def check_needs(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
 
 
 def check_present(nodes: Nodes, spec: JobSpec) -> None:
-    """Refuse a job whose image or secret no node has, as far as that can be known from here.
+    """Refuse a job whose image, secret or code no node has, as far as is known from here.
 
     Nodes are asked for images, and whether they can be pulled if the cluster does that. Files of
     secrets are looked for on this machine, if it is the host of all nodes.
@@ -51,6 +53,8 @@ def check_present(nodes: Nodes, spec: JobSpec) -> None:
     Raises:
         InputError: The job is refused.
     """
+    if digest := find_code(spec.environment):
+        check_stored(nodes.storage, spec.tenant, digest)
     if spec.image:
         with closing(Fleet(nodes, "")) as fleet:
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from containers.docker.grants import HOST, JobNetwork, Volume, find_grant
 from containers.docker.nodes import Node, Nodes
+from containers.leasing.code import code_folder
 from containers.runtime import Lease
+from predictor.image import find_code
 from predictor.job import JobSpec
 from predictor.options import INDEX
 
@@ -31,6 +33,8 @@ SECRETS = "/run/secrets"
 """Folder of a job's secrets in its containers."""
 VOLUMES = "/volumes"
 """Folder of a job's volumes in its containers."""
+CODE_FOLDER = "/code"
+"""Folder of a job's code in its containers, in which its command begins."""
 INFINIBAND = "/dev/infiniband"
 """Folder of a host's InfiniBand devices."""
 PERIOD, LEAST_QUOTA = 100_000, 1_000
@@ -146,6 +150,8 @@ def render(
             **_confined(nodes, node, len(local)),
             **(_infiniband() if joined and joined.rdma else {}),
         }
+        if spec and find_code(spec.environment):
+            options["working_dir"] = CODE_FOLDER
         if image:
             options["stop_signal"] = "SIGTERM"  # whatever the image says
         if node.mps:
@@ -233,6 +239,7 @@ def _mounts(
         shown.append((node.mps.folder, str(node.mps.folder), False))
     if spec:
         shown += [(path, f"{SECRETS}/{name}", True) for path, name in secret_files(nodes, spec)]
+        shown += [(path, CODE_FOLDER, True) for path in code_folders(nodes, spec)]
     mounts = [_bind(path, target, read_only=read_only) for path, target, read_only in shown]
     return mounts + (mount_volumes(job_volumes(nodes, spec)) if spec else [])
 
@@ -254,6 +261,12 @@ def secret_files(nodes: Nodes, spec: JobSpec) -> list[tuple[Path, str]]:
     if nodes.secrets is None:
         return []
     return [(nodes.secrets / spec.tenant / name, name) for name in spec.options.secrets]
+
+
+def code_folders(nodes: Nodes, spec: JobSpec) -> list[Path]:
+    """Return the folder of a job's code, if it has code of its own."""
+    digest = find_code(spec.environment)
+    return [code_folder(nodes.storage, spec.tenant, digest)] if digest else []
 
 
 def limit_processors(

@@ -17,6 +17,7 @@ from containers.leasing.ends import STORAGE
 from containers.leasing.engine import TERMINATED
 from containers.slurm.cluster import SlurmCluster
 from predictor.errors import InputError
+from predictor.image import find_code
 from predictor.job import JobSpec
 from predictor.options import INDEX
 from predictor.throughput import UNTYPED
@@ -100,6 +101,7 @@ def check_needs(site_trainer: Sequence[str], jobs: Iterable[JobSpec]) -> None:
             "secrets": options.secrets,
             "network": options.network,
             "volumes": options.volumes,
+            "code": find_code(spec.environment),
         }
         for name, value in named.items():
             if value:

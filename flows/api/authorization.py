@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from getpass import getuser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flows.api.commands import ServiceCommands
 from flows.api.forecast import ForecastRow, forecast_change
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1.0
 """Poll interval for new events and logs of a local caller. An engineering choice."""
+
+
+DEFAULT_TENANT = "default"
+"""Tenant of jobs that name none."""
 
 
 class NotAllowed(InputError):
@@ -72,6 +76,24 @@ class AuthorizedApi(NamedCommands):
         declared, own = parse_job(Path("job"), job), self._own_key(key)
         specs = self._specs(declared, self.service.inbox.number_of(own) if declared.after else None)
         return self._receipt(self.service.submit(*specs, by=self.caller.name, key=own))
+
+    def store_code(self, archive: BinaryIO, tenant: str = "") -> str:
+        """Store the code of jobs durably, and return the SHA-256 of its archive.
+
+        Args:
+            archive: A .tar.gz of files and folders.
+            tenant: Whose jobs may name it; by default the caller's.
+
+        Raises:
+            NotAllowed: The caller may not submit jobs of the tenant.
+            InputError: The archive is refused.
+        """
+        self._refuse_readers()
+        tenant = tenant or self._tenant or DEFAULT_TENANT
+        if self._tenant not in (None, tenant):
+            problem = f"the token does not belong to tenant {tenant[:80]!r}"
+            raise NotAllowed("tenant", problem, "leave it out")
+        return self.service.store_code(archive, tenant)
 
     def forecast_job(self, job: JobFile | Mapping[str, Any]) -> QueueRow:
         """Forecast the start and end of a job, without submitting it.

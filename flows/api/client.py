@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
@@ -84,6 +84,12 @@ class Client(NamedCommands):
     def submit(self, job: "JobFile | Mapping[str, Any]", *, key: str = "") -> Accepted:
         """Submit a job durably; see `AuthorizedApi.submit`."""
         return self._send("POST", "/jobs", _fields(job), key)
+
+    def store_code(self, archive: BinaryIO, tenant: str = "") -> str:
+        """Store the code of jobs durably; see `AuthorizedApi.store_code`."""
+        path = f"/code?tenant={quote(tenant, safe='')}" if tenant else "/code"
+        stored: str = self._request("POST", path, content=archive)["sha256"]
+        return stored
 
     def forecast_job(self, job: "JobFile | Mapping[str, Any]") -> QueueRow:
         """Forecast the start and end of a job, without submitting it."""
@@ -231,11 +237,22 @@ class Client(NamedCommands):
     def _send(self, method: str, path: str, body: Any, key: str) -> Accepted:
         return self._parse(Accepted, self._request(method, path, body, key or uuid4().hex))
 
-    def _request(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        key: str = "",
+        content: BinaryIO | None = None,
+    ) -> Any:
         headers = {"Idempotency-Key": key} if key else {}
         for tried in range(1, TRIES + 1):
             try:
-                answer = self._http.request(method, f"/v1{path}", json=body, headers=headers)
+                if content:
+                    content.seek(0)
+                answer = self._http.request(
+                    method, f"/v1{path}", json=body, headers=headers, content=content
+                )
                 return _read_content(answer)
             except (httpx.TransportError, WarehouseBusy) as error:
                 if tried == TRIES or isinstance(error, httpx.ConnectError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 
 from containers.runtime import EventKind
 from flows.api.history import solve_last_round
@@ -27,7 +27,8 @@ from flows.scheduler.admission import (
     check_terms,
 )
 from flows.scheduler.intake import NEW_SERVICE, NODES_OF_SLURM, refuse_image
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
+from predictor.image import find_code
 from predictor.job import JobSpec
 from predictor.options import NO_OPTIONS
 from solver.inventory import Pool
@@ -68,6 +69,28 @@ class ServiceCommands(ServiceQueries):
             if self.inbox.number_of(key) is None:  # a repeated request stays accepted
                 raise
         return self.inbox.submit_all(jobs, by=by, key=key)
+
+    def store_code(self, archive: BinaryIO, tenant: str) -> str:
+        """Store the code of a tenant's jobs, and return the SHA-256 of its archive.
+
+        Raises:
+            InputError: The archive is refused, or the service runs no containers.
+            WarehouseError: The storage cannot be written.
+        """
+        from containers.docker.nodes import Nodes
+        from containers.leasing.code import store_code
+
+        hosts, history = self.read_hosts(), self.read_history()
+        if not isinstance(hosts, Nodes):
+            raise InputError("code", "is for containers, and the service runs none", "leave it out")
+        active = [belief.spec for belief in history.state.beliefs.values()]
+        named = {find_code(job.environment) for job in (*active, *self.list_pending(history))}
+        try:
+            return store_code(hosts.storage, tenant, archive, named)
+        except OSError as error:
+            problem = f"cannot be stored: {error.strerror}"
+            remedy = "ask an operator to look after the storage"
+            raise WarehouseError("code", problem, remedy) from None
 
     def make_specs(
         self, job: JobFile, find_jobs: Callable[[Sequence[str]], tuple[int, ...]]
@@ -114,7 +137,9 @@ class ServiceCommands(ServiceQueries):
         hosts = None
         with suppress(InputError):  # without its cluster file, the next round refuses the job
             hosts = (
-                self.read_hosts() if job.image or job.timed or job.options != NO_OPTIONS else None
+                self.read_hosts()
+                if job.image or job.timed or job.environment or job.options != NO_OPTIONS
+                else None
             )
         if hosts:
             from containers.docker.own_images import check_needs, check_present

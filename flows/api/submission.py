@@ -47,6 +47,8 @@ def describe_launch(job: JobFile) -> str:
         parts.append(shlex.join(job.command) or "the command of the image")
     else:
         parts.append(f"{job.model}, {job.mode}, batch size {job.batch_size}, {job.epochs} epochs")
+    if job.code:
+        parts.append(f"code {job.code}")
     if job.environment:
         parts.append(f"with {shlex.join(f'{n}={v}' for n, v in job.environment.items())}")
     if job.secrets:

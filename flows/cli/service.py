@@ -253,7 +253,7 @@ def forecast(
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(
-        submit=[parse_job(path, fields) for path, fields in files],
+        submit=[parse_job(path, fields | {"code": ""}) for path, fields in files],
         cancel=cancel or [],
         hold=hold or [],
         release=release or [],

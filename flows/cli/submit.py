@@ -84,6 +84,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit a job durably: once accepted, no crash loses it."""
+    from flows.api.code import store_fields
     from flows.api.submission import parse_job, read_job_fields
     from flows.runs.job_file import JobFile
 
@@ -94,17 +95,19 @@ def submit(
     if words != command and not (len(words) == 1 and words[0].endswith(".toml")):
         problem = f"{words[0][:80]!r} is not a job's file, which ends in .toml"
         raise InputError("job", problem, "write -- before a command: … -- python train.py")
-    file = words[0] if words and not command else None
+    file, options = words[0] if words and not command else None, {*fields}
     with _name_options(fields, file), connect(warehouse) as service:
         if command:
             fields["command"] = command
         elif file is not None:
             fields = read_job_fields(Path(file), fields)
+        base = Path(file).parent if file and "code" not in options else Path()
         if dry_run:
+            fields = {name: value for name, value in fields.items() if name != "code"}
             expected = asdict(service.forecast_job(fields))
             _print_expected(expected, parse_job(Path("job"), fields), as_json)
             return
-        accepted = service.submit(fields, key=key)
+        accepted = service.submit(store_fields(fields, service, base), key=key)
     print_accepted(accepted, str(fields.get("name", "")), as_json)
 
 

@@ -12,7 +12,7 @@ from flows.runs.toml_file import read_toml, validate_fields
 from predictor.allocation import Demand
 from predictor.application import Application
 from predictor.errors import InputError, meant
-from predictor.image import NAME
+from predictor.image import CODE, NAME
 from predictor.job import JobKind, JobSpec, Mode, Regime, find_named, make_timed_job
 from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, parse_tasks
 from predictor.throughput import Profile
@@ -62,6 +62,13 @@ class JobFile(BaseModel):
     environment: Annotated[
         dict[str, str], Field(description="Environment variables, NAME=VALUE.")
     ] = Field(default_factory=dict)
+    code: Annotated[
+        str,
+        Field(
+            max_length=1100,
+            description="Folder, .tar.gz or git+URL@REVISION that it finds in /code.",
+        ),
+    ] = ""
     max_seconds: Annotated[
         Seconds, Field(description="Longest time for which it may hold GPUs; 0: unlimited.")
     ] = 0.0
@@ -291,11 +298,14 @@ class JobFile(BaseModel):
         if self.name and not NAME.fullmatch(self.name):
             remedy = "use letters, digits, '.', '_' and '-', at most 100"
             raise InputError("name", f"{self.name!r} is not a name", remedy)
+        variables = self.environment | ({CODE: self.code} if self.code else {})
+        if self.code and CODE in self.environment:
+            raise InputError("environment", f"{CODE} is set by code", "leave it out")
         shared: dict[str, Any] = {
             "name": self.name,
             "image": self.image,
             "command": tuple(self.command),
-            "environment": tuple(f"{name}={value}" for name, value in self.environment.items()),
+            "environment": tuple(f"{name}={value}" for name, value in variables.items()),
             "tenant": self.tenant,
             "budget": self.budget,
             "consolidate": self.consolidate,

@@ -5,15 +5,17 @@ from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from operator import methodcaller
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Path, Request
+from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
+from containers.leasing.code import MOST_PACKED
 from flows.api.authorization import AuthorizedApi
 from flows.api.forecast import ForecastRow
 from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
@@ -67,6 +69,28 @@ routes = APIRouter(prefix=PREFIX, responses=ANSWERS)
 async def submit(job: JobFile, api: Api, backend: Service, key: Key = "") -> Accepted:
     """Submit a job durably."""
     return await backend.write(lambda: api.submit(job, key=key))
+
+
+class StoredCode(BaseModel):
+    """Code that jobs of its tenant may name."""
+
+    sha256: str
+
+
+@routes.post("/code", status_code=201)
+async def store_code(
+    request: Request,
+    api: Api,
+    backend: Service,
+    tenant: Annotated[str, Query(max_length=100, description="Its owner.")] = "",
+) -> StoredCode:
+    """Store the code of jobs, an archive .tar.gz, as `NAME#sha256=…`."""
+    with TemporaryFile() as archive:
+        async with backend.uploads:
+            async for part in request.stream():
+                archive.write(part)
+            archive.seek(0)
+            return StoredCode(sha256=await backend.unpack(lambda: api.store_code(archive, tenant)))
 
 
 @routes.post("/jobs/forecast")
@@ -235,7 +259,7 @@ def create_api(backend: ServiceBackend) -> ASGIApp:
     )
     api.state.backend, api.state.slots = backend, streams.Slots()
     _answer_problems(api)
-    return BodyLimit(api)
+    return BodyLimit(api, {f"{PREFIX}/code": MOST_PACKED})
 
 
 def _answer_problems(api: FastAPI) -> None:

@@ -2,15 +2,16 @@
 
 import hmac
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from anyio import CapacityLimiter, Lock, to_thread
+from anyio import CapacityLimiter, Lock, Semaphore, to_thread
 from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.requests import HTTPConnection
@@ -33,6 +34,9 @@ MOST_BYTES = 2**16
 READS, WRITES, LOOKUPS, LOOKS = 1, 32, 1, 4
 """Threads that read records, write to the inbox (several share a flush), look up tokens, and wait
 for Docker hosts. Engineering bounds."""
+
+UPLOADS, UNPACKING = 8, 1
+"""Archives received at a time, and unpacked at a time. Engineering bounds."""
 
 SIMULATIONS = 1
 """Processes that simulate the queue. An engineering bound."""
@@ -111,6 +115,7 @@ class ServiceBackend:
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._looks, self._simulations = CapacityLimiter(LOOKS), CapacityLimiter(SIMULATIONS)
         self._finders = CapacityLimiter(LOOKUPS)  # not READS: reading records is slow
+        self.uploads, self._unpacking = Semaphore(UPLOADS), CapacityLimiter(UNPACKING)
         self._finding, self._lookups = Lock(), list[_Lookup]()
 
     async def open_api(self, caller: Token) -> AuthorizedApi:
@@ -214,6 +219,10 @@ class ServiceBackend:
         """Run work that waits for Docker hosts, which may not answer."""
         return await to_thread.run_sync(work, limiter=self._looks)
 
+    async def unpack(self, work: Callable[[], Result]) -> Result:
+        """Run work that unpacks an archive of a stranger."""
+        return await to_thread.run_sync(work, limiter=self._unpacking)
+
     async def write(self, work: Callable[[], Result]) -> Result:
         """Run work that writes to the inbox."""
         return await to_thread.run_sync(work, limiter=self._writes)
@@ -239,21 +248,21 @@ def _open_processes() -> Executor:
 class BodyLimit:
     """Middleware that refuses large bodies with 413."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, larger: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._app, self._larger = app, larger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; refuse it once its body exceeds the limit."""
-        taken = 0
+        """Answer a request; refuse it once its body exceeds the limit of its path."""
+        taken, most = 0, self._larger.get(scope.get("path", ""), MOST_BYTES)
 
         async def received() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > MOST_BYTES:
-                problem = f"is larger than {MOST_BYTES // 2**10} KiB"
+            if taken > most:
+                problem = f"is larger than {most // 2**10:,} KiB"
                 status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                raise RequestRefused(status, "body", problem, "send only a job's declaration")
+                raise RequestRefused(status, "body", problem, "send less")
             return message
 
         await self._app(scope, received, send)

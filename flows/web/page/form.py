@@ -26,7 +26,16 @@ OPERATED = ("tenant", "budget")
 """Fields that a tenant's token determines."""
 
 BY_KIND = {
-    "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
+    "What it runs": (
+        "kind",
+        "name",
+        "image",
+        "command",
+        "code",
+        "environment",
+        "secrets",
+        "max_seconds",
+    ),
     "Adaptive jobs only": (*TRAINED, *ADAPTED),
 }
 """Groups of fields; a last group takes all others."""
