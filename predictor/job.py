@@ -195,6 +195,11 @@ class JobSpec:
         """Whether it can give its GPUs back before its end, and resume later."""
         return self.kind is not JobKind.OPAQUE
 
+    @property
+    def first_task(self) -> int:
+        """Id of the first task of its array; its own if it is in none."""
+        return self.job_id - self.options.task.place
+
     def steps_per_epoch(self, batch_size: int) -> int:
         """Return the training steps of a whole epoch at a batch size."""
         return math.ceil(self.samples_per_epoch / batch_size)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from predictor.arrivals import COUNTED
 from predictor.belief import Belief
 from predictor.forecast import Forecast, run_time
 from predictor.history import History
@@ -105,6 +106,17 @@ class Learning:
             speed_noise=noise,
             isolated_ratios=ratios,
         )
+
+    def with_latest_arrivals(self) -> "Learning":
+        """Return the learning with only those finished jobs that a later job may be like.
+
+        These are the latest that count (`predictor.arrivals`); an array counts once.
+        """
+        by_arrival = sorted(self.finished, key=lambda job: job.spec.arrival_seconds)
+        firsts = dict.fromkeys([job.spec.first_task for job in by_arrival])
+        latest = {*[*firsts][-COUNTED - 1 :]}
+        kept = tuple([job for job in self.finished if job.spec.first_task in latest])
+        return replace(self, finished=kept)
 
     def with_forecasts(
         self, header: RunHeader, forecasts: Iterable[Forecast], beliefs: Mapping[int, Belief]

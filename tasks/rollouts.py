@@ -336,8 +336,7 @@ def _coming(
         seen[job_id] = belief.spec, belief.reference_seconds + job.length
     together: dict[int, list[tuple[JobSpec, float]]] = {}
     for spec, length in sorted(seen.values(), key=lambda entry: entry[0].arrival_seconds):
-        first = spec.job_id - spec.options.task.place
-        together.setdefault(first, []).append((spec, length))
+        together.setdefault(spec.first_task, []).append((spec, length))
     alike = list(together.values())[-COUNTED - 1 :]
     arrived = [tasks[0][0].arrival_seconds for tasks in alike]
     times = arrivals_after(now.clock_seconds, arrived, rng)
@@ -348,7 +347,8 @@ def _coming(
         for at, task in enumerate(alike[rng.integers(len(alike))])
     )
     most = islice(coming, MOST_COMING * (COUNTED + 1))
-    for job_id, (time, at, spec, length) in enumerate(most, start=max(seen, default=0) + 1):
+    last = max({*seen, *this.state.learning.finished_ids}, default=0)
+    for job_id, (time, at, spec, length) in enumerate(most, start=last + 1):
         options = JobOptions(task=Task(place=at))
         belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=options))
         menu = now.inventory.menu_of(

@@ -11,6 +11,8 @@ from containers.runtime import DISPATCHED, ContainerEvent, EventKind, Lease
 from flows.explain.answer import Answer, JobForecast, explain, forecast_job
 from flows.explain.facts import JobEnd, Step, Unforecast, Wait
 from flows.explain.forks import check_own, take_over
+from flows.prefect_server.garbage import collect_rarely
+from flows.runs.kept_states import find_state
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
@@ -51,6 +53,18 @@ def why(
         InputError: There is no such run, job or round, or the job was not active in it.
         WarehouseError: The records are damaged.
     """
+    with collect_rarely():
+        return _why(job, warehouse, name, number, progress, most_simulated)
+
+
+def _why(
+    job: int | str,
+    warehouse: Path,
+    name: str | None,
+    number: int | None,
+    progress: Progress,
+    most_simulated: int,
+) -> Answer:
     reader = Reader(warehouse)
     name = name or find_newest_run(warehouse)
     start = reader.start(name)
@@ -67,8 +81,10 @@ def why(
     end = next((JobEnd(e.kind.value, e.at_seconds) for e in ends if asked is None), None)
     check_own(name, header, number)
     check_recorded(name, header.settings)
-    run = prepare(start, recorded=True).on(Recording(()), Comparison(()), name)
-    for record, digest in reader.walk(name):
+    prepared = prepare(start, recorded=True)
+    state = find_state(reader, name, number) or prepared.state
+    run = replace(prepared, state=state).on(Recording(()), Comparison(()), name)
+    for record, digest in reader.walk(name, state.round, state.last_hash):
         if record.round == number:
             break
         run.follow(record, digest)

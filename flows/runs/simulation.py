@@ -14,6 +14,7 @@ from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
 from flows.prefect_server.garbage import collect_rarely
 from flows.runs.code_version import list_packages
+from flows.runs.kept_states import StateKeeper
 from flows.runs.snapshot import RunProgress
 from flows.runs.start import make_policy_of
 from predictor.application import Application
@@ -236,10 +237,12 @@ def finish(
             failed.
     """
     last = math.inf if rounds is None else run.state.round + rounds
+    keeper = StateKeeper(warehouse)
     try:
         with collect_rarely():
             while not run.finished and run.state.round < last:
                 driver(run)
+                keeper.see(run)
                 progress(run)
         if run.finished:
             writer.compact()

@@ -150,12 +150,18 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
         raise WarehouseError(str(path), problem, remedy) from None
 
 
-def read_groups(path: Path, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
-    """Read a file's columns, by default all, by row group; raise as `open_parquet` does."""
+def read_groups(path: Path, schema: pa.Schema | None = None, first: int = 0) -> Iterator[pa.Table]:
+    """Read a file's columns, by default all, by row group from the row `first` on.
+
+    Raises as `open_parquet` does.
+    """
     with open_parquet(path) as file:
         names = file.schema_arrow.names if schema is None else schema.names
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, names).select(names)
+            rows = file.metadata.row_group(group).num_rows
+            if first < rows:
+                yield file.read_row_group(group, names).select(names)[first:]
+            first = max(first - rows, 0)
 
 
 def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:

@@ -11,6 +11,7 @@ from warehouse.store.folder import (
     MISPLACED,
     READ_ELSEWHERE,
     RESTORE,
+    STATES,
     WORKLOAD_FILE,
     check_no_link,
     is_run,
@@ -47,7 +48,8 @@ def check_links(warehouse: Path) -> None:
         WarehouseError: There is such a link.
     """
     records = (warehouse / "records", records_folder(warehouse))
-    for folder in (*records, warehouse / "campaigns", warehouse / "marts"):
+    others = (warehouse / name for name in ("campaigns", "marts", STATES))
+    for folder in (*records, *others):
         check_no_link(folder)
 
 

@@ -11,6 +11,7 @@ records/layout=1/run=RUN/           a run whose records have the present layout
     SHA256SUMS
 records/layout=1/run=_/             the columns of these files, without rows
 campaigns/                          see `warehouse.store.campaigns`
+states/                             see `warehouse.store.states`
 
 Queries import this module, which imports no pyarrow.
 """
@@ -29,6 +30,8 @@ EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 SERVICE = "service"
 """Prefix of the ids of services' runs; their jobs are in their rounds."""
+STATES = "states"
+"""Folder of the states of large runs, see `warehouse.store.states`."""
 SNAPSHOT = Path("inbox") / "snapshot.json"
 """State of a service's run at a recent round, from which its next start resumes."""
 

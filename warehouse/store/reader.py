@@ -154,17 +154,18 @@ class Reader:
         before = last if first else header.digest
         return [*_check_links(run, (rounds[number] for number in numbers), before)]
 
-    def walk(self, run: str) -> Iterator[tuple[RoundRecord, str]]:
+    def walk(self, run: str, first: int = 0, before: str = "") -> Iterator[tuple[RoundRecord, str]]:
         """Yield the rounds of a run as `records` returns them, a few at a time.
 
         An ended run's rounds need not fit into memory, and later rounds are not read before they
-        are asked for.
+        are asked for. `before` is the hash of the round before the first, which is not read.
         """
         folder = run_folder(self.warehouse, run)
         if [path.name for path in round_files(folder)] != [WHOLE]:
-            yield from self.records(run)
+            yield from self.records(run, first, before)
             return
-        yield from _check_links(run, _walk_whole(folder), self._header(folder).digest)
+        before = before if first else self._header(folder).digest
+        yield from _check_links(run, _walk_whole(folder, first), before)
 
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
@@ -228,10 +229,10 @@ def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
     return _decode_rounds(read_from(path, skipped))
 
 
-def _walk_whole(folder: Path) -> Iterator[Stored[RoundRecord]]:
-    """Yield the rounds of an ended run; decode a few at a time."""
-    path, number = folder / WHOLE, 0
-    for table in read_groups(path):
+def _walk_whole(folder: Path, first: int) -> Iterator[Stored[RoundRecord]]:
+    """Yield the rounds of an ended run from a round on; decode a few at a time."""
+    path, number = folder / WHOLE, first
+    for table in read_groups(path, first=first):
         for at in range(0, len(table), FEW_ROUNDS):
             for found in _decode(path, partial(_decode_rounds, table[at : at + FEW_ROUNDS])):
                 if found.record.round != number:

@@ -10,6 +10,7 @@ from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import place_of, unknown_run
 from warehouse.store.labelling import forget_run
 from warehouse.store.ledger import enter, folder_name, read_ledger
+from warehouse.store.states import remove_states
 
 
 def remove_run(warehouse: Path, run: str) -> None:
@@ -34,5 +35,6 @@ def remove_run(warehouse: Path, run: str) -> None:
             left_over = folder.with_name(f".run={uuid4().hex}")
             give_name(folder, left_over)
             shutil.rmtree(left_over)
+            remove_states(warehouse, run)
         finally:
             os.close(lock)

@@ -15,7 +15,7 @@ from predictor.errors import InputError
 from warehouse.store.audit import Audit, AuditFinding, audit, check_file, ledger_findings
 from warehouse.store.campaigns import CellStore
 from warehouse.store.checksums import CHECKSUMS, find_checksum
-from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, run_folders
+from warehouse.store.folder import EMPTY, SNAPSHOT, STATES, name_of, run_folders
 from warehouse.store.ledger import (
     LEDGER,
     WarehouseLedger,
@@ -27,6 +27,9 @@ from warehouse.store.ledger import (
 
 DERIVED = ("", "marts")
 """Folders whose files can be removed, because they are derived from the records."""
+
+CACHES = (SNAPSHOT.parent.as_posix(), STATES)
+"""Folders with states of runs. A state that differs from the ledger is not used."""
 
 DATABASE_FILES = ("analytics.duckdb", "analytics.duckdb.wal", ".views")
 """DuckDB reads the log (.wal) with the database: it has the last writes of sessions."""
@@ -143,7 +146,7 @@ def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
         f"{folder}/{name}".lstrip("/"): (folder, name, digest)
         for folder, state in found.ledger.folders.items()
         for name, digest in state.items()
-        if digest and not _of_run(folder) and folder != SNAPSHOT.parent.as_posix()
+        if digest and not _of_run(folder) and folder not in CACHES
     }
     for place in sorted({*there, *entered}):
         folder, name, digest = entered.get(place, ("", "", None))
@@ -163,10 +166,12 @@ def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
     for key in CellStore(warehouse).find_replaced():
         problem = "is of another run than there is: run its campaign again"
         found.findings.append(AuditFinding(f"campaigns/cells/{key}.json", problem))
-    snapshot = find_checksum(warehouse / SNAPSHOT)
-    if snapshot is not None and not _is_used(warehouse, snapshot):
-        problem = f"differs from {LEDGER}, and is not used: remove it"
-        found.findings.append(AuditFinding(SNAPSHOT.as_posix(), problem))
+    for path in (warehouse / SNAPSHOT, *sorted((warehouse / STATES).glob("[!.]*"))):
+        cached = find_checksum(path)
+        if cached is not None and not _is_used(warehouse, path, cached):
+            problem = f"differs from {LEDGER}, and is not used: remove it"
+            place = path.relative_to(warehouse).as_posix()
+            found.findings.append(AuditFinding(place, problem))
 
 
 def _checksums(paths: Iterable[Path]) -> dict[str, str]:
@@ -174,10 +179,10 @@ def _checksums(paths: Iterable[Path]) -> dict[str, str]:
     return {path.name: digest for path in paths if (digest := find_checksum(path))}
 
 
-def _is_used(warehouse: Path, snapshot: str) -> bool:
-    """Return whether a service reads a snapshot, which can be older than the last entry."""
+def _is_used(warehouse: Path, path: Path, digest: str) -> bool:
+    """Return whether a state on disk is read; a snapshot can be older than the last entry."""
     try:
-        return snapshot != "" and is_entered(warehouse, warehouse / SNAPSHOT, snapshot)
+        return digest != "" and is_entered(warehouse, path, digest)
     except (OSError, ValueError):  # there is no ledger, or the folder is a link elsewhere
         return False
 

@@ -1,0 +1,71 @@
+"""States of a large run at some of its rounds, so that a question about one need not fold all.
+
+A state is a cache. If it is missing, differs from the ledger, or belongs to other records or
+another version of the code, the fold starts from an earlier one, or from the beginning.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from flows.runs.code_version import code_version
+from flows.runs.snapshot import STATE_CODE
+from predictor.errors import WarehouseError
+from predictor.rows import from_row, to_row
+from tasks.run import Run
+from tasks.state import RunState
+from warehouse.store.reader import Reader
+from warehouse.store.states import list_states, read_state, write_state
+
+MOST_FOLDED = 16_384
+"""Least leases of the rounds between two states: a second of folding. A small run has none. An
+engineering choice; no sweep is recorded."""
+
+
+@dataclass
+class StateKeeper:
+    """Keeps the state of a run every `MOST_FOLDED` leases."""
+
+    warehouse: Path
+    leases: int = 0
+
+    def see(self, run: Run) -> None:
+        """Keep the state of a run after a round, if it is due."""
+        self.leases += len(run.state.leases)
+        if self.leases < MOST_FOLDED:
+            return
+        self.leases = 0
+        # Nothing reads the other jobs that finished: encoding all would take longer every time.
+        state = replace(run.state, learning=run.state.learning.with_latest_arrivals())
+        content = {"code": code_version(packages=STATE_CODE), "state": to_row(state)}
+        with suppress(OSError, WarehouseError):  # the next round reports a full disk
+            write_state(self.warehouse, run.name, state.round, orjson.dumps(content))
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    round: int
+    hash: str
+
+
+def find_state(reader: Reader, run: str, number: int) -> RunState | None:
+    """Return the last kept state of a run before a round; None without one that can be used.
+
+    Of the jobs that finished, it has those of `Learning.with_latest_arrivals`.
+
+    Raises:
+        WarehouseError: The records are damaged.
+    """
+    for at in reversed([at for at in list_states(reader.warehouse, run) if at <= number]):
+        content = read_state(reader.warehouse, run, at)
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            document: dict[str, Any] = orjson.loads(content)
+            if document["code"] != code_version(packages=STATE_CODE):
+                continue
+            state = from_row(RunState, document["state"])
+            if reader.parts(run, _Hashed, at - 1, at) == [_Hashed(at - 1, state.last_hash)]:
+                return state
+    return None
