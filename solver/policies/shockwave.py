@@ -122,7 +122,7 @@ class Shockwave(Policy):
     fairness: float = 0.1
     lateness: float = 6.0
     stay: float = 1.1
-    overdue: float = 3.0
+    overdue: float = 1.5
     packed: float = 0.0
 
     def __post_init__(self) -> None:

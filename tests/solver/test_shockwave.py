@@ -47,7 +47,7 @@ def test_one_set_of_parameters_serves_one_type_and_several() -> None:
         "fairness": 0.1,
         "lateness": 6.0,
         "stay": 1.1,
-        "overdue": 3.0,
+        "overdue": 1.5,
         "packed": 0.0,
     }
     with pytest.raises(InputError, match=r"parameters.fairness: 1.5 is out of range; give 0 to 1"):
@@ -194,11 +194,11 @@ def first_by(now: float, **values: float) -> dict[int, float]:
 
 def test_a_job_goes_first_once_it_is_overdue_and_it_says_when() -> None:
     # The gang ends after 20,000 s in the even cluster, so it is unfair from 21,105 s on.
-    bounds = {0: 3 * 21_105.0, **dict.fromkeys(range(1, 9), 3 * 1.05 * 300.0)}
+    bounds = {0: 1.5 * 21_105.0, **dict.fromkeys(range(1, 9), 1.5 * 1.05 * 300.0)}
     assert first_by(0.0) == pytest.approx(bounds)
-    assert first_by(63_000.0)[0] == pytest.approx(315.0)
-    assert first_by(63_000.0, overdue=4.0)[0] == pytest.approx(21_420.0)
-    assert first_by(63_400.0)[0] == 0.0
+    assert first_by(31_500.0)[0] == pytest.approx(157.5)
+    assert first_by(31_500.0, overdue=4.0)[0] == pytest.approx(52_920.0)
+    assert first_by(31_700.0)[0] == 0.0
 
 
 def test_the_longest_job_is_never_delayed_for_long() -> None:
