@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 from predictor.allocation import Allocation
 from predictor.application import Placement
 from predictor.goodput import Agent
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.lazily import lazily
 from predictor.throughput import Throughput
 
 LEAST_LEFT = 1e-9
@@ -90,13 +90,13 @@ class Belief:
         """Training steps left at the current batch size; all declared steps at first."""
         return self.progress.steps_left if self.progress else self.spec.total_steps
 
-    @cached_property
+    @lazily
     def epochs_left(self) -> float:
         """Epochs left at the current batch size; fractional."""
         steps = self.spec.steps_per_epoch(self.batch_size)
         return max(self.steps_left / steps, LEAST_LEFT)
 
-    @cached_property
+    @lazily
     def share_done(self) -> float:
         """Completed share of the job's epochs, in [0, 1].
 
@@ -108,7 +108,7 @@ class Belief:
         done = self.epochs_done
         return min(done / (done + self.epochs_left), 1.0)
 
-    @cached_property
+    @lazily
     def epochs_done(self) -> float:
         """Completed epochs, the completed fraction of the current epoch included."""
         return sum([regime.epochs for regime in self.observed]) + self.fraction

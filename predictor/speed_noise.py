@@ -87,6 +87,11 @@ class SpeedNoise:
         return SpeedNoise(count, seconds, squares, products, squares_before, jobs, offsets)
 
     @property
+    def is_steady(self) -> bool:
+        """Whether no round deviated by more than one step's rounding."""
+        return self.offsets == self.squares == 0.0
+
+    @property
     def prior_seconds(self) -> float:
         """Weight of the prior slowness of a job, in seconds of measured training.
 
@@ -110,7 +115,7 @@ class SpeedNoise:
         `remaining` is the residual run time in seconds. Unless the job is `settled`, measurements
         are ignored: they say little about other batch sizes.
         """
-        if self.offsets == self.squares == 0.0:
+        if self.is_steady:
             return 0.0
         size = belief.batch_size
         measured = sum([pace.seconds for pace in belief.paces if pace.batch_size == size])

@@ -96,9 +96,18 @@ class ActiveJob:
         found = self._run_times.get(allocation)
         if found is None:
             assert self.forecast is not None, f"job {self.job_id} has no forecast"
-            found = run_time(self.forecast, self.spec, self.throughput, allocation)
+            found = self._find_alike(allocation)
+            found = found or run_time(self.forecast, self.spec, self.throughput, allocation)
             self._run_times[allocation] = found
         return found
+
+    def _find_alike(self, allocation: Allocation) -> RunTime | None:
+        """Return the known run time on as many GPUs of the type, unless placement matters."""
+        if self._run_times and not self.throughput.placement_matters:
+            for known, time in self._run_times.items():
+                if allocation.same_but_for_nodes(known):
+                    return time
+        return None
 
     def know(self, time: RunTime, allocation: Allocation) -> None:
         """Override the forecast residual run time on an allocation."""

@@ -110,7 +110,7 @@ def collect(run: Run, each: Mapper | None = None) -> Collected:
 
 
 def _idle_until(run: Run) -> float | None:
-    barred = run.state.blocked.values()
+    barred = run.state.blocked.values() if run.state.tenancy.usage else ()  # only by quotas
     times = [found.until_seconds for found in barred if found.until_seconds]
     windows, now = run.state.orders.windows, run.state.clock_seconds
     times += (w.end_seconds for w in windows if w.is_open(now))
@@ -137,8 +137,7 @@ def _predict(
     if asked and not run.header.foresees:
         news = tuple(state.beliefs)
     forecasts = _expected(run, state, news, each)
-    known = dict(state.forecasts) | {found.job_id: found for found in forecasts}
-    state = replace(state, forecasts=known)
+    state = state.with_forecasts(forecasts)
     nodes = InService(state.inventory(run.header), seen.drained)
     active = _active(run, state, nodes)
     inventory = state.isolated_inventory(run.header)

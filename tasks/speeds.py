@@ -49,7 +49,11 @@ class LastRound:
         """
         header, job = self.header, belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
-        gpus, reference = self.leases[job.job_id], header.throughputs.reference(job)
+        gpus, profile = self.leases[job.job_id], header.throughputs
+        alike = not (header.pairs or profile.placement_matters) and len(profile.gpu_types) < 2
+        if alike and len(gpus) == job.demand.size:
+            return 1.0
+        reference = profile.reference(job)
         held, rate = self.inventory.allocation(gpus), header.throughputs.rate
         if other:
             shared, size = header.throughputs.shared_rate, belief.batch_size

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.arrivals import add_arrivals
@@ -155,6 +155,10 @@ class RunState:
         return self.time_held.give_up(seen, specs, self._measure_holdings(seen))
 
     def _measure_holdings(self, seen: Observation) -> dict[int, GpuHold]:
+        """Return what jobs held in the round, by job id; nothing if nobody has a limit."""
+        limited = any([self.beliefs[job_id].spec.max_seconds for job_id in self.leases])
+        if not limited and not self.tenancy.usage:
+            return {}
         return self.time_held.measure_round(self.leases, seen.finished, seen.clock_seconds)
 
     def observe(
@@ -201,8 +205,7 @@ class RunState:
         out = {*seen.drained, *state.list_maintained(inventory, clock)}
         nodes = InService(inventory, sorted(out))
         budgets = state.present_budgets(nodes.inventory, header.throughputs)
-        state = replace(
-            state,
+        state = state._with(
             backoff=backoff.without(state.orders.requeued),
             arrivals=add_arrivals(self.arrivals, arrivals),
             fair_finishes=self.fair_finishes.after(
@@ -305,10 +308,21 @@ class RunState:
     def expect(self, estimates: Iterable[Estimate]) -> "RunState":
         """Return the state with new forecasts of when jobs end in the even cluster."""
         seconds = {found.job_id: found.isolated_seconds for found in estimates}
-        return replace(self, fair_finishes=self.fair_finishes.expect(seconds)) if seconds else self
+        return self._with(fair_finishes=self.fair_finishes.expect(seconds)) if seconds else self
+
+    def with_forecasts(self, forecasts: Iterable[Forecast]) -> "RunState":
+        """Return the state with new forecasts, which replace earlier ones of the same jobs."""
+        new = {found.job_id: found for found in forecasts}
+        return self._with(forecasts={**self.forecasts, **new})
+
+    def _with(self, **changes: Any) -> "RunState":
+        """Return the state with changes that concern neither blocked jobs nor budgets."""
+        found = replace(self, **changes)
+        vars(found).update({name: vars(self)[name] for name in _CACHED if name in vars(self)})
+        return found
 
     def decide(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
-        """Return the state after a whole round, given this state after the round's observation."""
+        """Return the state after a whole round, given this state as of its estimates."""
         new = {forecast.job_id: forecast for forecast in record.forecasts}
         before, rounds = self.leases, self.lease_rounds
         held = self.time_held.measure_dispatch(before, record.events)
@@ -326,13 +340,16 @@ class RunState:
                 for job, gpus in ((lease.job_id, lease.gpus) for lease in record.leases)
             },
             learning=self.learning.with_forecasts(header, record.forecasts, self.beliefs),
-        ).expect(record.estimates)
+        )
+
+
+_CACHED = "blocked", "budgets"
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:
     """Return the state after a further record."""
     seen, _ = state.observe(header, record.observation, record.arrivals, record.commands)
-    return seen.decide(header, record, digest)
+    return seen.expect(record.estimates).decide(header, record, digest)
 
 
 def _admit(
