@@ -47,7 +47,7 @@ def run_sql(
     from warehouse.analytics.questions import Analytics
 
     if run is None:
-        keep_fast(warehouse, get_progress().count("copying figures", "files"))
+        keep_fast(warehouse, get_progress().count("copying figures", "files"), memory)
     analytics = Analytics(warehouse, QueryLimits(timeout, memory))
     if query is not None and recipe is None and run is None and job is None:
         columns, rows = analytics.query(query)

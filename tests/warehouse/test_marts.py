@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from harness.waiting import HANG_SECONDS
-from predictor.errors import WarehouseError
+from predictor.errors import InputError, WarehouseError
 from tests.contents import columns_and_rows, contents, seen_by_analysts
 from tests.runs import Made, ended, write
 from warehouse.analytics import catalog
@@ -53,6 +53,16 @@ def materialised(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     shutil.copytree(written, folder, dirs_exist_ok=True)
     assert materialise(folder) == 1
     return folder
+
+
+def test_copies_keep_to_a_limit_on_memory(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warehouse.analytics.marts.NEW_RUNS", 0)
+    with pytest.raises(InputError, match="memory: is too little"):
+        materialise(warehouse, memory_mib=1)
+    keep_fast(warehouse, memory_mib=1)
+    assert read_copies(warehouse).runs == ()
+    keep_fast(warehouse, memory_mib=1_000)
+    assert len(read_copies(warehouse).runs) == 1
 
 
 @pytest.fixture

@@ -1,14 +1,18 @@
 """A run under way has few files, and each round in exactly one, despite interruptions."""
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.errors import WarehouseError
 from tests.runs import Made, ended, write
+from warehouse.analytics import catalog
+from warehouse.analytics.limits import SPILL
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.folder import place_of
@@ -148,6 +152,31 @@ def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(
         assert Analytics(tmp_path).query("SELECT count(*) FROM rounds")[1] == [(9,)]
         assert audit_all(tmp_path).findings == []
     assert names(tmp_path, writer.run) == [path.name for path in files]
+
+
+def test_a_query_whose_files_are_replaced_and_removed_before_it_reads_them_is_answered(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.store.writer.READ_SECONDS", -1.0)
+    rounds, listed = iter(made.rounds), list[int]()
+    with Writer(tmp_path, made.start) as writer:
+        for stored in islice(rounds, 7):
+            writer.append(*stored)
+
+        def seal_late(connection: duckdb.DuckDBPyConnection, *warehouses: Path) -> None:
+            """Before the query reads its files, as many more rounds as replace them all."""
+            files = round_files(place_of(tmp_path, writer.run))
+            listed.append(len(files))
+            for stored in islice(rounds, 10):
+                writer.append(*stored)
+            assert not files[-1].exists()
+            catalog.seal(connection, *warehouses)
+
+        monkeypatch.setattr("warehouse.analytics.questions.seal", seal_late)
+        asked = Analytics(tmp_path).query("SELECT count(*), max(round) FROM records")[1]
+    assert asked == [(17, 16)]
+    assert listed == [7, 3]  # asked twice, and then answered
+    assert list(tmp_path.glob(f"{SPILL}*")) == []
 
 
 @pytest.mark.slow

@@ -326,9 +326,10 @@ def _over(
     return sql
 
 
-def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
+def seal(connection: duckdb.DuckDBPyConnection, *warehouses: Path) -> None:
     """Restrict a connection to the files that the views read: no other file, no network."""
-    folders = [str(warehouse.resolve() / name) for name in ("records", "campaigns", "marts")]
+    names = ("records", "campaigns", "marts")
+    folders = [str(folder.resolve() / name) for folder in warehouses for name in names]
     # DuckDB compares patterns with the list literally.
     allowed = quote_all([form for folder in folders for form in (folder, glob.escape(folder))])
     connection.execute(f"SET allowed_directories = [{allowed}]")

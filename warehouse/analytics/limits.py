@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import duckdb
 
-from predictor.errors import InputError
+from predictor.errors import InputError, first_line
 
 Answer = TypeVar("Answer")
 
@@ -34,6 +34,12 @@ class QueryLimits:
 
 
 UNLIMITED = QueryLimits()
+
+
+def too_little_memory(error: duckdb.Error) -> InputError:
+    """Return the error for a limit on memory that was exceeded."""
+    problem = f"is too little for the query ({first_line(error)})"
+    return InputError("memory", problem, "ask for less, or allow more memory")
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from warehouse.analytics.definitions import (
     definitions_digest,
     view_sql,
 )
-from warehouse.analytics.limits import SPILL
+from warehouse.analytics.limits import SPILL, too_little_memory
 from warehouse.analytics.sources import quote_all, services
 from warehouse.analytics.verifying import verify_records
 from warehouse.store.checks import check_files, check_runs
@@ -44,6 +44,9 @@ from warehouse.store.durable import hold_lock, temporary_name, write_file, writi
 from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.ledger import enter, folder_name, read_ledger
 from warehouse.store.parts import closed_parts
+
+Database = Callable[[Path], duckdb.DuckDBPyConnection]
+"""Opens an in-memory database that spills into a folder."""
 
 LOCK = ".lock"
 """Lock file of the process that writes copies."""
@@ -77,15 +80,19 @@ SPILL_SECONDS = 86400.0
 
 
 def materialise(
-    warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
+    warehouse: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    memory_mib: int | None = None,
 ) -> int:
     """Copy marts of ended runs and closed parts of others; return the number of runs with copies.
 
     Writes a new generation of copies, keeps the previous one for open sessions, and rebuilds
     `analytics.duckdb`. Waits while another process does the same. `progress` is called with the
-    number of copied files (ended runs, closed parts), and of all.
+    number of copied files (ended runs, closed parts), and of all. `memory_mib` is as in
+    `QueryLimits`.
 
     Raises:
+        InputError: The memory is too little.
         WarehouseError: A file is damaged, or the folder cannot be written.
     """
     check_runs(warehouse)
@@ -94,16 +101,18 @@ def materialise(
         make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder / LOCK):
-        return _materialise(warehouse, folder, progress)
+        return _materialise(warehouse, folder, progress, memory_mib)
 
 
 def keep_fast(
-    warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
+    warehouse: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    memory_mib: int | None = None,
 ) -> None:
     """Copy the marts of ended runs if many or large ones have no copies, and closed parts.
 
     Everything that ends or adds runs calls this, so that queries compute few marts themselves. Does
-    nothing if the warehouse is not writable.
+    nothing if the warehouse is not writable or the memory (`materialise`) too little.
     """
     copies = read_copies(warehouse)
     copied = {*copies.runs}
@@ -113,10 +122,15 @@ def keep_fast(
     size = sum(size for size, *_ in ended)
     if len(ended) > NEW_RUNS or size > NEW_BYTES or {*parts} - {*copies.parts}:
         with contextlib.suppress(ShockwaveError):
-            materialise(warehouse, progress)
+            materialise(warehouse, progress, memory_mib)
 
 
-def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], None]) -> int:
+def _materialise(
+    warehouse: Path,
+    folder: Path,
+    progress: Callable[[int, int], None],
+    memory_mib: int | None,
+) -> int:
     with writing(warehouse):
         before = _whole(warehouse, read_copies(warehouse))
         ended, closed = _ended(warehouse), _closed(warehouse)
@@ -133,11 +147,17 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
                     shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
         files = len(ended) + len(closed)
+        database = partial(_database, memory_mib=memory_mib)
         try:
-            found = _copy(warehouse, fresh, before, ended, lambda n, _: progress(n, files))
-            parts = _copy_parts(
-                warehouse, before, closed, lambda n: progress(len(ended) + n, files)
+            found = _copy(
+                warehouse, fresh, before, ended, lambda n, _: progress(n, files), database
             )
+            parts = _copy_parts(
+                warehouse, before, closed, lambda n: progress(len(ended) + n, files), database
+            )
+        except duckdb.OutOfMemoryException as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise too_little_memory(error) from None
         except duckdb.Error as error:
             shutil.rmtree(fresh, ignore_errors=True)
             check_files(warehouse)
@@ -224,6 +244,7 @@ def _copy_parts(
     before: Copies,
     closed: Mapping[tuple[str, str], Stamp],
     progress: Callable[[int], None],
+    database: Database,
 ) -> dict[tuple[str, str], Part]:
     """Copy the parts without copies; return all parts with copies."""
     found = {key: before.parts[key] for key in closed if key in before.parts}
@@ -233,7 +254,7 @@ def _copy_parts(
         progress(len(found))
         fresh = temporary_name(marts_folder(warehouse) / "part")
         (fresh / "parts").mkdir(parents=True)
-        _copy_part(warehouse, run, name, fresh)
+        _copy_part(warehouse, run, name, fresh, database)
         shutil.rmtree(fresh / "parts")
         if stamps(warehouse, run, [name]) == {name: state}:
             place = fresh.parent / _generation({f"{run}/{name}": state})
@@ -241,10 +262,10 @@ def _copy_parts(
     return found
 
 
-def _copy_part(warehouse: Path, run: str, name: str, folder: Path) -> None:
+def _copy_part(warehouse: Path, run: str, name: str, folder: Path, database: Database) -> None:
     """Write the staging views of a part, unless its run has ended in the meantime."""
     views = [v for v in OF_ROUNDS if v not in OF_SERVICES or run in services(warehouse)]
-    with contextlib.closing(_database(folder)) as connection:
+    with contextlib.closing(database(folder)) as connection:
         names, none = ("records", *views), Copies(folder)
         try:
             of_part = partial(create_views, copies=none, files={run: [name]})
@@ -271,6 +292,7 @@ def _copy(
     before: Copies,
     ended: dict[str, Stamp],
     progress: Callable[[int, int], None],
+    database: Database,
 ) -> dict[str, Stamp]:
     """Write all copies into a new folder, if they changed; return the copied runs' stamps."""
     if _generation(ended) == before.folder.name:
@@ -282,23 +304,28 @@ def _copy(
     for number, runs in enumerate(_batches(new)):
         progress(len(copied), len(ended))
         large = sum(new[run][0] for run in runs) > BATCH_BYTES
-        copied |= _copy_runs(warehouse, runs, parts, number, large=large)
+        copied |= _copy_runs(warehouse, runs, parts, number, database, large=large)
     written_of = {run: state for run, state in ended.items() if run in copied}
     written = {mart: sorted(parts.glob(f"{mart}.*")) for mart in MARTS}
     if not before.runs and len(written[MARTS[0]]) == 1:
         for mart, (whole,) in written.items():
             whole.replace(folder / f"{mart}.parquet")
     else:
-        with contextlib.closing(_database(folder)) as connection:
+        with contextlib.closing(database(folder)) as connection:
             for mart in MARTS:
                 _join(connection, mart, before, written[mart], folder)
     shutil.rmtree(parts)
     return written_of
 
 
-def _database(folder: Path) -> duckdb.DuckDBPyConnection:
+def _database(folder: Path, memory_mib: int | None) -> duckdb.DuckDBPyConnection:
     """Open an in-memory database that spills into a new folder of copies."""
-    return duckdb.connect(config={"temp_directory": str(folder / "parts" / "spill")})
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "temp_directory": str(folder / "parts" / "spill")
+    }
+    if memory_mib is not None:
+        config["memory_limit"] = f"{memory_mib}MiB"
+    return duckdb.connect(config=config)
 
 
 def _batches(runs: Mapping[str, Stamp]) -> Iterator[list[str]]:
@@ -315,10 +342,16 @@ def _batches(runs: Mapping[str, Stamp]) -> Iterator[list[str]]:
 
 
 def _copy_runs(
-    warehouse: Path, runs: Sequence[str], parts: Path, number: int, *, large: bool
+    warehouse: Path,
+    runs: Sequence[str],
+    parts: Path,
+    number: int,
+    database: Database,
+    *,
+    large: bool,
 ) -> set[str]:
     """Write the marts of the complete ones among these runs; return those runs."""
-    with contextlib.closing(_database(parts.parent)) as connection:
+    with contextlib.closing(database(parts.parent)) as connection:
 
         def see(seen: Sequence[str]) -> None:
             views, none = (*STAGING, "runs"), Copies(parts)

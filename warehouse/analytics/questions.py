@@ -1,9 +1,9 @@
 """Queries on a warehouse: SQL over the views, and the recipes of the cookbook."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -15,7 +15,14 @@ from predictor.errors import InputError, WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import are_all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, find_needed, find_read_twice, find_views
-from warehouse.analytics.limits import UNLIMITED, QueryLimits, connect, run_interruptible
+from warehouse.analytics.limits import (
+    UNLIMITED,
+    QueryLimits,
+    connect,
+    run_interruptible,
+    too_little_memory,
+)
+from warehouse.analytics.pinned import pin_files
 from warehouse.analytics.recipes import recipe
 from warehouse.analytics.verifying import start_verification
 from warehouse.store.checks import check_files, check_runs, check_warehouse
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Answer = TypeVar("Answer")
+
+ATTEMPTS = 3
+"""Attempts to read files, the second and third with links to them (`pin_files`)."""
 
 
 def fetch_rows(
@@ -159,13 +169,16 @@ class Analytics:
         read: Callable[[duckdb.DuckDBPyConnection, str], Answer],
         runs: Sequence[str] | None = None,
         variables: Mapping[str, str | int | None] | None = None,
-        attempts: int = 6,
+        attempts: int = ATTEMPTS,
     ) -> list[Answer]:
         check_warehouse(self.warehouse)
         check_runs(self.warehouse, runs)
         ended = Event()
         try:
-            with connect(self.warehouse, self.limits) as connection:
+            # Who met a file that a writer has removed since repeats with files that stay.
+            again = attempts < ATTEMPTS
+            pinned = pin_files(self.warehouse, runs) if again else nullcontext(self.warehouse)
+            with pinned as place, connect(self.warehouse, self.limits) as connection:
 
                 def work() -> list[Answer]:
                     copies, seen = read_copies(self.warehouse), find_views(connection, asked)
@@ -176,7 +189,7 @@ class Analytics:
                         find_read_twice("\n".join(asked)),
                     )
                     create_views(
-                        *(connection, self.warehouse, runs, names),
+                        *(connection, place, runs, names),
                         asked=find_needed(seen, copied=True),
                         tables=tables,
                         if_small={*names} - {"records"},  # queries read little of them
@@ -184,7 +197,7 @@ class Analytics:
                     )
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
-                    seal(connection, self.warehouse)
+                    seal(connection, self.warehouse, place)
                     for sql in asked:
                         # Binding fails for everything but a single SELECT.
                         connection.sql("FROM query($1)", params=[sql])
@@ -193,11 +206,9 @@ class Analytics:
 
                 return run_interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:
-            problem = f"is too little for the query ({first_line(error)})"
-            raise InputError("memory", problem, "ask for less, or allow more memory") from None
+            raise too_little_memory(error) from None
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
-                time.sleep(0.05)  # compacting a run removes its rounds' files; try again
                 return self._ask_all(asked, read, runs, variables, attempts - 1)
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
