@@ -6,22 +6,27 @@
 Two users submit jobs of one to four GPUs to four nodes with 16 GPUs (`harness.slurm`), half of
 which save on SIGTERM: first to Slurm with multifactor priorities, fair share and backfill, then to
 a service with rounds of eight seconds, then the same to the simulator, where a job takes as long
-as it ran. Time limits are whole minutes, as Slurm has them. ρ is the JCT over that in an evenly
-shared cluster plus a round and a restart. Exits with 1 if the simulation is off by more than 5 %.
-Few other processes should run. Needs root and the packages of `.ci/run`.
+as it ran, and rounds and starts what they took on Slurm. Time limits are whole minutes, as Slurm
+has them. ρ is the JCT over that in an evenly shared cluster plus a round and a restart. Exits with
+1 if the simulation is off by more than 5 %. Few other processes should run. Needs root and the
+packages of `.ci/run`.
 """
 
 import argparse
 import math
+import os
 import random
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
+from containers.runtime import EventKind
 from containers.slurm.declaring import SLACK_SECONDS
 from containers.virtual.truth import GroundTruth
 from flows.runs.simulation import simulate
@@ -38,6 +43,8 @@ from solver.inventory import Pool
 from tasks.record import RuntimeKind, Settings
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.reader import Reader
 
 ROUND_SECONDS, RESTART_SECONDS = 8.0, 1.0
 MOST_OFF = 0.05
@@ -75,8 +82,9 @@ def main() -> None:
     if lacking := missing():
         print(f"left out: {lacking}")
         return
+    loaded = os.getloadavg()[2]
     jobs = make_short_jobs(options.jobs, options.seed, options.load)
-    rows, off = [], list[str]()
+    rows, said, off = [], list[str](), list[str]()
     with tempfile.TemporaryDirectory(dir="/tmp") as text:
         folder = Path(text)
         folder.chmod(0o755)
@@ -97,7 +105,12 @@ def main() -> None:
                     ours = play(Users.of(lab, folder / f"{policy}-jobs"), jobs)
                 lab.clear()
                 rows.append(row(policy, jobs, ours))
-                simulated = repeat(policy, jobs, ours, folder / "simulated")
+                times = measure_times(folder / policy, folder / f"{policy}-jobs", jobs)
+                said.append(
+                    f"{policy}: a round took {times.round_seconds:.2f} s, a start "
+                    f"{times.start_seconds:.2f} s (mean of {times.starts})"
+                )
+                simulated = repeat(policy, jobs, ours, times, folder / "simulated")
                 rows.append(row(f"{policy}, simulated", jobs, simulated))
                 for what, real, again in (
                     ("mean JCT", fmean(ours.jct), fmean(simulated.jct)),
@@ -107,6 +120,8 @@ def main() -> None:
                         off.append(f"{policy}: simulated {what} is {again / real - 1.0:+.1%} off")
     columns = ["System", "Mean JCT (s)", "Makespan (s)", "Mean ρ", "Worst ρ"]
     print(markdown(columns, rows), end="")
+    loads = ", ".join(f"{load:.1f}" for load in (loaded, os.getloadavg()[2]))
+    print("\n".join((*said, f"Load of the machine, over 15 minutes, before and after: {loads}.")))
     print("\n".join(off) or "The simulation is within 5 %.")
     sys.exit(bool(off))
 
@@ -153,7 +168,49 @@ def play(users: Users, jobs: Sequence[ShortJob]) -> Outcome:
     return Outcome(jct, held, max(ends) - began)
 
 
-def repeat(policy: str, jobs: Sequence[ShortJob], real: Outcome, warehouse: Path) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What a service on Slurm took: the median round, and the mean start of a job in seconds.
+
+    Attributes:
+        round_seconds: From one observation to the next, of rounds that were not cut short.
+        start_seconds: From a lease to the first line of its job, over `starts` of them.
+    """
+
+    round_seconds: float
+    start_seconds: float
+    starts: int
+
+
+def measure_times(warehouse: Path, folder: Path, jobs: Sequence[ShortJob]) -> Times:
+    """Compare the records of a service with what its jobs wrote."""
+    with Inbox(warehouse) as inbox:
+        run = inbox.run
+    assert run
+    reader = Reader(warehouse)
+    records = [record for record, _ in reader.records(run)]
+    # Jobs write the seconds since the machine began, records those since the run did.
+    began = reader.created_at(run).timestamp() - (time.time() - now())
+    names = {spec.job_id: spec.name for record in records for spec in record.arrivals}
+    leased = defaultdict[str, list[float]](list)
+    for event in (event for record in records for event in record.events):
+        if event.kind in (EventKind.STARTED, EventKind.RESUMED):
+            leased[names[event.job_id]].append(began + event.at_seconds)
+    starts = []
+    for one in jobs:
+        at = leased[one.job.name]
+        for process in read_file(folder / one.job.name)[0]:
+            before = [lease for lease in at if lease <= process.began]
+            starts += [process.began - before[-1]] if before else []
+    clocks = [record.clock_seconds for record in records]
+    rounds = [after - before for before, after in pairwise(clocks)]
+    whole = [seconds for seconds in rounds if seconds >= ROUND_SECONDS]
+    return Times(median(whole), fmean(starts), len(starts))
+
+
+def repeat(
+    policy: str, jobs: Sequence[ShortJob], real: Outcome, times: Times, warehouse: Path
+) -> Outcome:
     """Simulate the jobs, each as long as it ran."""
     pools = tuple(Pool(kind, GPUS * 2, GPUS) for kind in dict.fromkeys(TYPES.values()))
     profile = Profile(
@@ -171,8 +228,8 @@ def repeat(policy: str, jobs: Sequence[ShortJob], real: Outcome, warehouse: Path
     settings = Settings(
         policy,
         pools,
-        round_seconds=ROUND_SECONDS,
-        restart_seconds=RESTART_SECONDS,
+        round_seconds=times.round_seconds,
+        restart_seconds=times.start_seconds,
         runtime=RuntimeKind.FAITHFUL,
     )
     workload = Workload("rivals", tuple(specs), tuple(truths), profile)
@@ -210,8 +267,7 @@ def row(name: str, jobs: Sequence[ShortJob], outcome: Outcome) -> list[str]:
     slack = ROUND_SECONDS + RESTART_SECONDS
     rho = [jct / (fair + slack) for jct, fair in zip(outcome.jct, even, strict=True)]
     figures = (fmean(outcome.jct), outcome.makespan)
-    said = [f"{figure:,.0f}" for figure in figures] + [f"{fmean(rho):.2f}", f"{max(rho):.2f}"]
-    return [name, *said]
+    return [name, *(f"{it:,.0f}" for it in figures), f"{fmean(rho):.2f}", f"{max(rho):.2f}"]
 
 
 if __name__ == "__main__":

@@ -335,6 +335,26 @@ def _add_accounts(slurm: Slurm) -> None:
             slurm.call("sacctmgr", "-i", *line.split(), timeout=CALL_SECONDS)
 
 
+GARBLED = (
+    *("REAL | head -c 700", "REAL | tr 0-9 x", "REAL | sed 1d | head -n 3", "exit 1"),
+    "head -c 500 /dev/urandom",
+)
+"""Scripts that garble what a command prints, for `replaced`."""
+
+
+@contextmanager
+def replaced(path: Path, text: str) -> Iterator[None]:
+    """Let one of the commands be a script for a while; `REAL` in it is the command."""
+    kept = path.with_suffix(".real")
+    path.rename(kept)
+    try:
+        path.write_text("#!/bin/sh\n" + text.replace("REAL", f'"{kept}" "$@"') + "\n")
+        path.chmod(0o755)
+        yield
+    finally:
+        kept.rename(path)
+
+
 @contextmanager
 def slurm(**settings: str) -> Iterator[Slurm]:
     """A Slurm with its users, accounts and QOS, within the context.

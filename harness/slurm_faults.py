@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.markdown import markdown
-from harness.slurm import DAEMONS, Slurm, missing, slurm
+from harness.slurm import DAEMONS, GARBLED, Slurm, missing, replaced, slurm
 from harness.slurm_files import NODES
 from harness.slurm_users import (
     Scheduler,
@@ -190,27 +190,11 @@ def _storm(trial: Trial) -> None:
             trial.lab.run("sbatch", *asked, "--wrap=sleep 3", user="carol")
 
 
-def _replace_command(trial: Trial, text: str) -> None:
-    """Let one of the operator's commands be a script for a while; `REAL` is the command."""
+def _answer(trial: Trial, *texts: str) -> None:
+    """Let one of the operator's commands be one of some scripts for a while."""
     name = trial.generator.choice(("squeue", "scontrol", "sinfo", "sacct"))
-    path = trial.lab.commands("operator") / name
-    kept = path.with_suffix(".real")
-    path.rename(kept)
-    try:
-        path.write_text("#!/bin/sh\n" + text.replace("REAL", f'"{kept}" "$@"') + "\n")
-        path.chmod(0o755)
+    with replaced(trial.lab.commands("operator") / name, trial.generator.choice(texts)):
         trial.pause(2 * AWAY_SECONDS)
-    finally:
-        kept.rename(path)
-
-
-def _answer_late(trial: Trial) -> None:
-    _replace_command(trial, "sleep 5; exec REAL")
-
-
-def _answer_garbled(trial: Trial) -> None:
-    texts = ("REAL | head -c 700", "REAL | tr 0-9 x", "REAL | sed 1d | head -n 3", "exit 1")
-    _replace_command(trial, trial.generator.choice((*texts, "head -c 500 /dev/urandom")))
 
 
 FAULTS: dict[str, tuple[int, Callable[[Trial], None]]] = {
@@ -233,8 +217,8 @@ FAULTS: dict[str, tuple[int, Callable[[Trial], None]]] = {
     "released by its owner": (1, lambda trial: trial.order("PENDING", "scontrol", "release")),
     "requeued by its owner": (2, lambda trial: trial.order("RUNNING", "scontrol", "requeue")),
     "others' jobs": (2, _storm),
-    "answers late": (2, _answer_late),
-    "answers garbled": (3, _answer_garbled),
+    "answers late": (2, lambda trial: _answer(trial, "sleep 5; exec REAL")),
+    "answers garbled": (3, lambda trial: _answer(trial, *GARBLED)),
 }
 """What a fault does, with its share."""
 
@@ -282,6 +266,7 @@ def _end(trial: Trial) -> list[str]:
         lab.run("scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME", check=False)
         trial.feed()
         with suppress(RuntimeError):
+            lab.run("scancel", "--user=carol")  # Slurm holds her jobs, too
             active = trial.users.active()
             waiting = {one.partition("_")[0] for one, state in active.items() if state == "PENDING"}
             for job in trial.jobs:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.leasing.engine import Refused
+from containers.slurm.accounts import ask_accounting
 from containers.slurm.claim import give_up_claims
 from containers.slurm.commands import Commands
 from containers.slurm.inventory import list_nodes
@@ -84,7 +85,7 @@ def _check_rights(commands: Commands) -> SlurmFinding:
 
 
 def _check_qos(commands: Commands, of_partition: str) -> Iterator[SlurmFinding]:
-    rows = _ask(commands, "qos", "Name", "GrpJobs")
+    rows = ask_accounting(commands, "qos", "Name", "GrpJobs")
     most = {row["Name"]: row["GrpJobs"] for row in rows}
     for name, closed in ((WAIT, True), (RUN, False)):
         check, set_to = f"qos {name}", most.get(name)
@@ -111,11 +112,11 @@ def _check_leaks(commands: Commands, partition: str, shown: Mapping[str, str]) -
     accepted = _read_list(shown.get("AllowQos", "ALL"))
     staff = {
         row["User"]
-        for row in _ask(commands, "user", "User", "AdminLevel")
+        for row in ask_accounting(commands, "user", "User", "AdminLevel")
         if row["AdminLevel"] not in ("", "None")
     }
     leaks = dict[str, set[str]]()
-    rows = _ask(commands, "association", "User", "Account", "Partition", "QOS")
+    rows = ask_accounting(commands, "association", "User", "Account", "Partition", "QOS")
     # Slurm takes a user's association of the partition, if there is one, and else the general one.
     own = {(row["User"], row["Account"]) for row in rows if row["Partition"] == partition}
     for row in rows:
@@ -232,21 +233,6 @@ def _read_nodes(shown: Mapping[str, str]) -> set[str]:
 def _read_list(text: str) -> set[str]:
     """Read names separated by commas; none of `ALL`."""
     return set() if text == "ALL" else {part.strip() for part in text.split(",") if part.strip()}
-
-
-def _ask(commands: Commands, what: str, *columns: str) -> list[dict[str, str]]:
-    """Ask the accounting for columns, whose values hold no free text.
-
-    Raises:
-        Refused: Slurm refuses to tell.
-        SlurmAway: The accounting does not answer, or not intelligibly.
-    """
-    asked = f"format={','.join(columns)}"
-    text = commands.call("sacctmgr", "--parsable2", "--noheader", "show", what, asked)
-    rows = [line.split("|") for line in text.splitlines()]
-    if any(len(row) != len(columns) for row in rows):
-        raise SlurmAway(f"sacctmgr printed other columns than {', '.join(columns)}")
-    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from containers.leasing.engine import Refused
+from containers.slurm.accounts import list_budgets
 from containers.slurm.brain import SlurmBrain
 from containers.slurm.commands import Commands
 from containers.slurm.declaring import declare
-from containers.slurm.hand_over import RUN, WAIT, update_jobs
+from containers.slurm.hand_over import RUN, WAIT, read_config, update_jobs
 from containers.slurm.parsing import SlurmAway
 from containers.slurm.queue import JobDetails, SlurmJob, get_details, sort_jobs
 from flows.prefect_server.logs import log_line
@@ -31,6 +32,8 @@ LOOK_SECONDS = 1.0
 
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 3600.0
 """Time until a job that was refused is submitted again, which doubles each time, and its bound."""
+SHARES_SECONDS = 600.0
+"""Time between two questions for the accounts' fair shares. An engineering choice."""
 MOST_ASKED = 50
 """Most questions about single jobs at a time, so that a round does not wait for them."""
 
@@ -58,7 +61,7 @@ class QueueSource:
     GPUs are released at once; jobs that name nodes, and those that no node can run, wait on.
 
     A job that waits although its entry was taken in is submitted again: it was refused while Slurm
-    was away, or its owner held or changed it.
+    was away, or its owner held or changed it. Tenants' budgets follow fair shares.
     """
 
     inbox: Inbox
@@ -69,9 +72,11 @@ class QueueSource:
     _details: dict[tuple[str, int], JobDetails] = field(default_factory=dict)
     _tries: dict[tuple[str, int], _Try] = field(default_factory=dict)
     _looked: float = 0.0
+    _shared: float = -SHARES_SECONDS
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
+        self._follow_shares()
         self._take(taken)
         return self.entries.until(clock_seconds, taken)
 
@@ -102,6 +107,18 @@ class QueueSource:
                 if replace(declared, job_id=spec.job_id, arrival_seconds=at) == spec:
                     return
         raise InputError("job", "does not wait in Slurm", "submit jobs with sbatch")
+
+    def _follow_shares(self) -> None:
+        """Give tenants the budgets that Slurm's fair shares say, if they have others."""
+        if time.monotonic() < self._shared + SHARES_SECONDS:
+            return
+        self._shared = time.monotonic()
+        with suppress(SlurmAway, Refused):
+            config = read_config(self.commands.call("scontrol", "show", "config"))
+            budgets = list_budgets(self.commands, config.get("ClusterName", ""))
+            for account, budget in budgets.items():
+                if self.inbox.terms(account).budget != budget:
+                    self.inbox.tenant(account, {"budget": budget}, by="slurm")
 
     def _take(self, taken: SourcePosition) -> None:
         """Submit the queue's new jobs."""

@@ -1,1 +1,1 @@
-"""Schedulers, containers and daemons killed at random: `python -m harness.faults`."""
+"""Schedulers, jobs, daemons and nodes of Docker or Slurm fail: `python -m harness.faults`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
-from predictor.throughput import Profile
+from predictor.throughput import UNTYPED, Profile
 from tasks.sources import Workload
 
 JOBS = (
@@ -19,14 +19,19 @@ JOBS = (
 )
 
 
-def workload(share: float = 1.0, jobs: Sequence[int] = range(len(JOBS))) -> Workload:
+def workload(
+    share: float = 1.0,
+    jobs: Sequence[int] = range(len(JOBS)),
+    gpu_types: Sequence[str] = (UNTYPED,),
+) -> Workload:
     """Small jobs, with throughputs that are about right.
 
     Args:
         share: Share of their epochs, for few faults.
         jobs: Indices into `JOBS`.
+        gpu_types: Types of the cluster's GPUs, which are equally fast.
     """
-    specs, truths, rates = [], [], dict[tuple[str, int, int], float]()
+    specs, truths, rates = [], [], dict[tuple[str, int, str, int], float]()
     for job_id in jobs:
         model, size, gpus, mode, most = JOBS[job_id]
         epochs = math.ceil(share * most)
@@ -35,5 +40,6 @@ def workload(share: float = 1.0, jobs: Sequence[int] = range(len(JOBS))) -> Work
         specs.append(spec)
         regimes = (Regime(size, epochs),)
         truths.append(GroundTruth(job_id, 8.0, regimes, regimes))
-        rates |= {(model, size, gpus): 10.0 for size in spec.batch_sizes}
-    return Workload("faults", tuple(specs), tuple(truths), Profile.of_type(rates))
+        sizes = [(size, kind) for size in spec.batch_sizes for kind in gpu_types]
+        rates |= {(model, size, kind, gpus): 10.0 for size, kind in sizes}
+    return Workload("faults", tuple(specs), tuple(truths), Profile(rates))

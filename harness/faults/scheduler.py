@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.runs.cluster_file import describe_machines
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
-from tasks.record import RuntimeKind, Settings, make_pool
+from tasks.record import Settings
 from tasks.round import ROUND, Round, Step, StepResult, call_step, run_round
 from tasks.run import Run
 from warehouse.store.folder import name_of, records_folder, run_folders
@@ -131,14 +132,15 @@ def schedule(folder: Path) -> None:
 
     nodes, workload, number = pickle.loads((folder / "given").read_bytes())
     warehouse = folder / "warehouse"
+    machines, kind = describe_machines(nodes)
     settings = Settings(
         "shockwave",
-        make_pool(nodes.gpus, len(nodes.nodes[0].gpus)),
+        machines.pools,
         round_seconds=ROUND_SECONDS,
         restart_seconds=1.0,
         window=5,
         seed=number,
-        runtime=RuntimeKind.DOCKER,
+        runtime=kind,
     )
     start = make_start(workload, settings)
     begun = [name_of(folder) for folder in run_folders(warehouse)]

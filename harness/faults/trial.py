@@ -6,24 +6,21 @@ import pickle
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import docker.errors
+from typing import Protocol
 
 from benchmarks.alone import losses, train_alone
-from containers.docker.rendering import JOB, RUN
 from containers.leasing.telemetry import LINES
 from containers.runtime import EventKind
-from harness.dockerd import Dockerd, cluster
+from flows.runs.cluster_file import AnyCluster
 from harness.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
-from harness.faults.watch import Watch
 from harness.waiting import HANG_SECONDS
 from predictor.job import JobSpec
 from tasks.sources import Workload
@@ -31,6 +28,30 @@ from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
 STORAGE_BYTES = 2**28
+GRACE_SECONDS, HUNG_ROUNDS = 5.0, 24
+"""Of the runs' clusters."""
+
+
+class Machinery(Protocol):
+    """What runs the jobs of the runs, and the faults that can happen to it."""
+
+    def cluster(self, storage: Path) -> AnyCluster:
+        """Return its nodes, for a run."""
+
+    def running(self) -> set[tuple[str, int]]:
+        """Return run and id of the jobs that run; none while that is not known."""
+
+    def faults(self, generator: random.Random) -> dict[str, Callable[[], bool]]:
+        """By kind, a function that injects a fault and returns whether it had an effect."""
+
+    def mend(self) -> None:
+        """Repair what a fault has broken for good; called between faults."""
+
+    def left(self, run: str) -> list[str]:
+        """Return what an ended run has left behind, in words."""
+
+    def watching(self) -> AbstractContextManager[list[str]]:
+        """Look all the time for jobs and GPUs that are used twice; the list has what was found."""
 
 
 @dataclass
@@ -38,7 +59,7 @@ class Trial:
     """Fault injection into runs, and its outcome.
 
     Attributes:
-        daemon: The daemon of the containers.
+        machinery: What runs the jobs.
         folder: Warehouse and logs.
         storage: A file system of its own.
         workload: The jobs of each run.
@@ -50,7 +71,7 @@ class Trial:
         runs: Runs that ended.
     """
 
-    daemon: Dockerd
+    machinery: Machinery
     folder: Path
     storage: Path
     workload: Workload
@@ -61,15 +82,16 @@ class Trial:
     broken: list[str] = field(default_factory=list)
     runs: int = 0
 
-    def endure(self, faults: int) -> None:
+    def endure(self, faults: int, of: Sequence[str] | None) -> None:
         """Run after run, until all faults had an effect and the last run has ended or hangs."""
         scheduler = Scheduler(self.folder)
-        kinds = self._order(faults)
+        kinds = self._order(faults, of)
         try:
             while True:
                 self._next_run(scheduler)
                 while not scheduler.ended():
                     time.sleep(self.random.uniform(0.3, 1.5))
+                    self.machinery.mend()
                     if kinds and scheduler.alive:
                         self._try(scheduler, kinds)
                 self._judge()
@@ -89,24 +111,22 @@ class Trial:
         kind = kinds.pop()
         if self._faults(scheduler)[kind]():
             self.injected[kind] += 1
+            print(f"{kind}: run {self.runs}", file=sys.stderr, flush=True)
             self.harmed_at = time.monotonic()
             return
         kinds.insert(0, kind)
         if time.monotonic() - self.harmed_at > HANG_SECONDS:
             raise Stuck(f"no fault did harm in {HANG_SECONDS:g} s, the last: {kind}")
 
-    def _order(self, faults: int) -> list[str]:
+    def _order(self, faults: int, of: Sequence[str] | None) -> list[str]:
         """Kinds of faults, each as often as the others, in random order."""
-        kinds = list(self._faults(Scheduler(self.folder)))
+        kinds = of or list(self._faults(Scheduler(self.folder)))
         chosen = [kinds[number % len(kinds)] for number in range(faults)]
         self.random.shuffle(chosen)
         return chosen
 
     def _next_run(self, scheduler: Scheduler) -> None:
-        endpoints = dict.fromkeys(("one", "two"), self.daemon.endpoint)
-        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 24}
-        options["least_free"] = STORAGE_BYTES // 16  # checkpoints take less
-        nodes = cluster(self.daemon, self.storage, **options)
+        nodes = self.machinery.cluster(self.storage)
         (self.folder / "given").write_bytes(pickle.dumps((nodes, self.workload, self.runs)))
         self.harmed.clear()
         scheduler.since = time.time()
@@ -117,80 +137,34 @@ class Trial:
         boundaries = {
             f"scheduler, {name}": lambda name=name: scheduler.die_at(name) for name in BOUNDARIES
         }
-        return boundaries | {
-            "scheduler, any moment": scheduler.kill,
-            "container killed": lambda: self._to_container(lambda c: c.kill()),
-            "container removed": lambda: self._to_container(lambda c: c.remove(force=True)),
-            "container hung": lambda: self._to_container(lambda c: c.pause()),
-            "daemon restarted": self._restart,
-            "daemon killed": self._kill_daemon,
-            "telemetry torn": lambda: self._to_telemetry(b'{"epoch": 1, "batch_si'),
-            "telemetry garbled": lambda: self._to_telemetry(b'\x00\xff{]}\n{"epoch": "x"}\n\n'),
-            "storage full": self._fill,
-        }
-
-    def _running(self) -> list[Any]:
-        """The running containers of the runs."""
-        running: list[Any] = self.daemon.client().containers.list(
-            filters={"label": RUN, "status": "running"}
+        return (
+            boundaries
+            | {
+                "scheduler, any moment": scheduler.kill,
+                "telemetry torn": lambda: self._to_telemetry(b'{"epoch": 1, "batch_si'),
+                "telemetry garbled": lambda: self._to_telemetry(b'\x00\xff{]}\n{"epoch": "x"}\n\n'),
+                "storage full": self._fill,
+            }
+            | self.machinery.faults(self.random)
         )
-        return running
-
-    def _to_container(self, harm: Callable[[Any], None]) -> bool:
-        try:
-            running = self._running()
-            if running:
-                harm(self.random.choice(running))
-        except docker.errors.APIError:  # it ended just now
-            return False
-        return bool(running)
-
-    def _restart(self) -> bool:
-        self.daemon.stop()
-        self.daemon.start()
-        return True
-
-    def _kill_daemon(self) -> bool:
-        number = (self.daemon.folder / "pid").read_text()
-        subprocess.run(self.daemon.within("kill", "-KILL", number), check=True)
-        assert self.daemon.process is not None
-        self.daemon.process.wait()
-        # A number in these files may be that of another process by now.
-        (self.daemon.folder / "pid").unlink()
-        (self.daemon.folder / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
-        self.daemon.start()
-        return True
 
     def _to_telemetry(self, text: bytes) -> bool:
         """Write into the telemetry of a running job."""
-        with suppress(docker.errors.APIError):  # a container ended just now
-            labels = [container.labels for container in self._running()]
-            jobs = {self.storage / label[RUN] / f"job-{label[JOB]}" for label in labels}
-            if reporting := sorted(job for job in jobs if (job / LINES).exists()):
-                job = self.random.choice(reporting)
-                self.harmed.add(job)
-                with (job / LINES).open("ab") as file:
-                    file.write(text)
-                return True
+        jobs = {self.storage / run / f"job-{job_id}" for run, job_id in self.machinery.running()}
+        if reporting := sorted(job for job in jobs if (job / LINES).exists()):
+            job = self.random.choice(reporting)
+            self.harmed.add(job)
+            with (job / LINES).open("ab") as file:
+                file.write(text)
+            return True
         return False
 
     def _fill(self) -> bool:
         """Fill the storage for a while, if any job is running."""
-        try:
-            if not self._running():
-                return False
-        except docker.errors.APIError:  # a container ended just now
+        if not self.machinery.running():
             return False
-        filler = self.storage / "filler"
-        try:
-            with filler.open("wb") as file:
-                while True:
-                    file.write(bytes(2**20))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-        time.sleep(self.random.uniform(1.0, 3.0))
-        filler.unlink()
+        with filled(self.storage):
+            time.sleep(self.random.uniform(1.0, 3.0))
         return True
 
     def _judge(self) -> None:
@@ -217,7 +191,7 @@ class Trial:
                 reported = epochs[spec.job_id]
                 self.broken.append(f"{name}: job {spec.job_id} reported {reported} epochs")
             self._judge_losses(name, spec)
-        self.broken += [f"{name}: {rest} is left" for rest in self._left(name)]
+        self.broken += [f"{name}: {rest} is left" for rest in self.machinery.left(name)]
         shutil.rmtree(self.storage / name)
         self.runs += 1
 
@@ -233,11 +207,22 @@ class Trial:
                 both = f"{sorted(each)} and alone {sorted(alone.get(epoch, ()))}"
                 self.broken.append(f"{name}: {job.name} has in epoch {epoch} {both}")
 
-    def _left(self, name: str) -> list[str]:
-        """Leftover containers and networks of a run, in words."""
-        networks = self.daemon.client().networks.list(filters={"label": f"{RUN}={name}"})
-        left = [f"container {container.name}" for container in self.daemon.containers(name)]
-        return left + [f"network {network.name}" for network in networks]
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """Fill a small file system, within the context."""
+    filler = folder / "filler"
+    try:
+        with filler.open("wb") as file:
+            while True:
+                file.write(bytes(2**20))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+    try:
+        yield
+    finally:
+        filler.unlink()
 
 
 @contextmanager
@@ -254,15 +239,18 @@ def file_system(size: int) -> Iterator[Path]:
 
 
 def trial(
-    daemon: Dockerd, storage: Path, folder: Path, workload: Workload, faults: int, seed: int
+    machinery: Machinery,
+    storage: Path,
+    folder: Path,
+    workload: Workload,
+    faults: int,
+    seed: int,
+    kinds: Sequence[str] | None = None,
 ) -> Trial:
-    """Inject faults into runs of some jobs; returns the outcome."""
+    """Inject faults into runs of some jobs, by default of all kinds; returns the outcome."""
     train_alone(workload.specs, folder / "alone")
-    outcome = Trial(daemon, folder, storage, workload, random.Random(seed))
-    watch = Watch(daemon)
-    with watch.watching():
-        outcome.endure(faults)
-    outcome.broken += watch.broken
-    if not (watch.looks and watch.whole):
-        outcome.broken.append("nobody looked at the containers, or not to the end")
+    outcome = Trial(machinery, folder, storage, workload, random.Random(seed))
+    with machinery.watching() as broken:
+        outcome.endure(faults, kinds)
+    outcome.broken += broken
     return outcome

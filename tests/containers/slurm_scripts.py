@@ -29,7 +29,7 @@ class Scripts:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.commands = folder, Commands(folder)
-        for name in ("squeue", "scontrol", "scancel", "sacct", "sinfo"):
+        for name in ("squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
             program = folder / name
             program.write_text(SCRIPT.format(folder=folder, name=name))
             program.chmod(0o755)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.dockerd import dockerd
+from harness.faults.docker import DockerMachinery
 from harness.faults.jobs import workload
 from harness.faults.trial import STORAGE_BYTES, file_system, trial
 from harness.faults.watch import Watch
@@ -19,7 +20,8 @@ SHARE, JOBS = 0.7, (1, 2, 4, 5)
 def test_nothing_is_lost_or_doubled_by_a_fault_of_every_kind(tmp_path: Path) -> None:
     need_daemon()
     with file_system(STORAGE_BYTES) as small, dockerd() as own:
-        found = trial(own, small, tmp_path, workload(SHARE, JOBS), faults=14, seed=7)
+        machinery, jobs = DockerMachinery(own), workload(SHARE, JOBS, ("cpu",))
+        found = trial(machinery, small, tmp_path, jobs, faults=14, seed=7)
     assert found.broken == []
     assert found.injected.total() == len(found.injected) == 14  # every kind
 

@@ -1,10 +1,13 @@
-"""Users' Slurm jobs of all kinds end as they should while a service and its Slurm fail."""
+"""Users' Slurm jobs, and leases of real training jobs, end as they should while Slurm fails."""
 
 import random
 from pathlib import Path
 
 import pytest
 
+from harness.faults.jobs import workload
+from harness.faults.slurm import Program, SlurmMachinery, find_shared
+from harness.faults.trial import trial
 from harness.slurm import Slurm
 from harness.slurm_faults import FAULTS, run
 
@@ -24,3 +27,38 @@ def test_faults_cost_no_job(lab: Slurm, storage: Path) -> None:
     wrong, jobs = run(lab, storage, FEW, random.Random(1))
     assert wrong == []
     assert jobs > len(FEW)
+
+
+OF_LEASES = (
+    "scheduler, any moment",
+    "program killed",
+    "slurmstepd killed",
+    "answers garbled",
+    "telemetry torn",
+)
+"""Those after which Slurm itself needs no minutes; `python -m harness.faults` has all."""
+
+
+@pytest.mark.process
+def test_leases_train_bit_for_bit_under_faults(lab: Slurm, storage: Path, tmp_path: Path) -> None:
+    jobs = workload(0.5, (1, 2, 4), ("a100", "v100"))
+    machinery = SlurmMachinery(lab, storage)
+    found = trial(machinery, storage, tmp_path, jobs, len(OF_LEASES), 1, OF_LEASES)
+    assert found.broken == []
+    assert found.injected.keys() == {*OF_LEASES}
+
+
+def test_the_watch_of_leases_reports_shared_gpus_and_doubled_jobs() -> None:
+    def program(number: int, job: int, round_: int, *gpus: str) -> Program:
+        return Program(number, f"shockwave-r-job-{job}-round-{round_}.1", "n1", gpus)
+
+    first, again = program(1, 1, 0, "0"), program(2, 1, 0, "0")
+    assert [*find_shared([first, again, program(3, 2, 0, "1")], set())] == []
+    shared = [*find_shared([first, program(4, 2, 3, "0")], set())]
+    assert shared == [
+        "GPU 0 of n1 is in processes of "
+        + " and ".join((first.lease, "shockwave-r-job-2-round-3.1"))
+    ]
+    later = program(5, 1, 7, "2")
+    assert len([*find_shared([first, later], set())]) == 1
+    assert [*find_shared([first, later], {first.lease})] == []

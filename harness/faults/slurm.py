@@ -1,0 +1,287 @@
+"""Faults of a Slurm and the jobs of its leases."""
+
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import copytree
+from subprocess import TimeoutExpired
+from typing import NamedTuple
+
+from containers.slurm.cluster import SlurmCluster, SlurmSite, find_cluster
+from harness.dockerd import TRAINER, packages, python
+from harness.faults.scheduler import ROUND_SECONDS
+from harness.faults.trial import GRACE_SECONDS, HUNG_ROUNDS, filled
+from harness.slurm import DAEMONS, GARBLED, Slurm, replaced
+from harness.slurm_files import NODES
+from harness.waiting import wait_for
+
+AWAY_SECONDS = 3.0
+"""Longest time for which a daemon is away, where it is not to be missed."""
+MISSED_SECONDS = 20.0
+"""Time after which a node is down for its controller (`SlurmdTimeout`)."""
+START_SECONDS = 30.0
+"""Time in which Slurm has to start a lease."""
+LEFT_SECONDS = 60.0
+"""Time in which all of a run has to be gone, after its end."""
+LOOK_SECONDS = 0.3
+
+_LEASE = re.compile(r"shockwave-(.+)-job-(\d+)-round-\d+\.\d+")
+_JOB = re.compile(r"(\d+) shockwave-(.+)-job-(\d+)-round-\d+")
+
+
+class Program(NamedTuple):
+    """A process of a lease: its id, lease, and the node and GPUs that Slurm gave it."""
+
+    number: int
+    lease: str
+    node: str
+    gpus: tuple[str, ...]
+
+    @property
+    def job(self) -> tuple[str, int]:
+        """Its run and job."""
+        found = _LEASE.fullmatch(self.lease)
+        assert found, self.lease
+        return found[1], int(found[2])
+
+
+class SlurmMachinery:
+    """Four nodes of a Slurm, as a `Machinery`.
+
+    Args:
+        spool: Small file system of the nodes' daemons (`SlurmdSpoolDir`).
+    """
+
+    def __init__(self, lab: Slurm, spool: Path) -> None:
+        self._lab, self._spool = lab, spool
+        self._commands = lab.folder / "bin" / "scheduler"
+        copytree(lab.commands(), self._commands, dirs_exist_ok=True)
+        self._excused: set[str] = set()
+        self._forgot = False
+
+    def cluster(self, storage: Path) -> SlurmCluster:
+        """See `Machinery.cluster`."""
+        path = f"PYTHONPATH={TRAINER.parent}:{packages()}"
+        site = SlurmSite(
+            storage,
+            "gpu",
+            commands=self._commands,
+            trainer=("/usr/bin/env", path, python(), "-m", "trainer"),
+            grace_seconds=GRACE_SECONDS,
+            hung_rounds=HUNG_ROUNDS,
+            start_seconds=START_SECONDS,
+        )
+        return find_cluster(site)
+
+    def _programs(self) -> list[Program]:
+        """The processes of leases that live."""
+        found = []
+        for number in self._lab.processes(""):
+            with suppress(OSError):
+                words = self._lab.read(number, "environ").decode(errors="replace").split("\0")
+                values = dict(word.split("=", 1) for word in words if "=" in word)
+                if lease := values.get("SHOCKWAVE_LEASE"):
+                    gpus = tuple(values.get("CUDA_VISIBLE_DEVICES", "").split(","))
+                    found.append(Program(number, lease, values.get("SLURMD_NODENAME", ""), gpus))
+        return found
+
+    def running(self) -> set[tuple[str, int]]:
+        """See `Machinery.running`."""
+        return {program.job for program in self._programs()}
+
+    def faults(self, generator: random.Random) -> dict[str, Callable[[], bool]]:
+        """See `Machinery.faults`."""
+
+        def pause(most: float = AWAY_SECONDS) -> None:
+            time.sleep(generator.uniform(0.0, most))
+
+        def kill(name: str, seconds: float | None = None) -> bool:
+            """Kill a daemon; start it again soon, or after some seconds."""
+            self._lab.kill(name)
+            pause() if seconds is None else time.sleep(seconds)
+            self._lab.start(name)
+            return True
+
+        def kill_controller() -> bool:
+            # It forgets what it has not written, and jobs are killed and their GPUs given away.
+            self._excuse()
+            self._forgot = True
+            return kill("slurmctld")
+
+        def kill_after_submission() -> bool:
+            before, until = self._shown(), time.monotonic() + 3 * ROUND_SECONDS
+            while not (new := self._shown().keys() - before.keys()) and time.monotonic() < until:
+                time.sleep(0.05)
+            return bool(new) and kill_controller()
+
+        def stop_controller() -> bool:
+            self._lab.send("slurmctld", signal.SIGSTOP)
+            pause(2 * AWAY_SECONDS)
+            self._lab.send("slurmctld", signal.SIGCONT)
+            return True
+
+        def lose_node() -> bool:
+            self._excuse()
+            return kill(generator.choice(NODES), MISSED_SECONDS)
+
+        def drain() -> bool:
+            node = f"NodeName={generator.choice(NODES)}"
+            self._lab.run("scontrol", "update", node, "State=DRAIN", "Reason=a fault")
+            pause(2 * AWAY_SECONDS)
+            return True  # `mend` resumes it
+
+        def to_program(number: int, *, keeper: bool = False) -> bool:
+            """Send a signal to a process of a lease, or to the `slurmstepd` above it."""
+            programs = self._programs()
+            if not programs:
+                return False
+            target = generator.choice(programs).number
+            if keeper:
+                self._excuse()
+                target = self._keeper(target)
+            with suppress(RuntimeError):  # it has just ended
+                self._lab.call("kill", f"-{number}", str(target))
+                if number == signal.SIGSTOP:
+                    pause()
+                    self._lab.call("kill", f"-{signal.SIGCONT}", str(target))
+            return True
+
+        def to_job(*command: str) -> bool:
+            if not (ids := list(self._shown())):
+                return False
+            job_id = generator.choice(ids)
+            self._lab.run("scontrol", "update", f"JobId={job_id}", "Requeue=1", check=False)
+            self._lab.run(*command, job_id, check=False)
+            return True
+
+        def storm() -> bool:
+            for _ in range(generator.randint(1, 4)):
+                asked = ("--chdir=/", "--output=/dev/null", "--job-name=other", "--gpus=2")
+                self._lab.run("sbatch", *asked, "--wrap=sleep 3", user="carol")
+            return True
+
+        def answer(*texts: str) -> bool:
+            name = generator.choice(("squeue", "scontrol", "sinfo", "sacct", "sbatch", "scancel"))
+            with replaced(self._commands / name, generator.choice(texts)):
+                pause(2 * AWAY_SECONDS)
+            return True
+
+        def fill_spool() -> bool:
+            if not self.running():
+                return False
+            with filled(self._spool):
+                pause(2 * ROUND_SECONDS)
+            return True
+
+        return {
+            "controller killed": kill_controller,
+            "controller killed after a submission": kill_after_submission,
+            "controller stopped": stop_controller,
+            "node's daemon killed": lambda: kill(generator.choice(NODES)),
+            "node lost": lose_node,
+            "node drained": drain,
+            "accounting killed": lambda: kill("slurmdbd"),
+            "database killed": lambda: kill("mariadbd"),
+            "munge killed": lambda: kill("munged"),
+            "program killed": lambda: to_program(signal.SIGKILL),
+            "program stopped": lambda: to_program(signal.SIGSTOP),
+            "slurmstepd killed": lambda: to_program(signal.SIGKILL, keeper=True),
+            "cancelled by others": lambda: to_job("scancel"),
+            "requeued by others": lambda: to_job("scontrol", "requeue"),
+            "others' jobs": storm,
+            "answers late": lambda: answer("sleep 5; exec REAL"),
+            "answers garbled": lambda: answer(*GARBLED),
+            "spool full": fill_spool,
+        }
+
+    def _excuse(self) -> None:
+        """Expect processes of today's leases to live on while Slurm gives their GPUs away.
+
+        Without control groups Slurm loses sight of them; a lease keeps them from writing.
+        """
+        self._excused |= {program.lease for program in self._programs()}
+
+    def _keeper(self, number: int) -> int:
+        """The `slurmstepd` above a process."""
+        with suppress(OSError, ValueError):
+            while b"slurmstepd" not in self._lab.read(number, "cmdline"):
+                number = int(self._lab.read(number, "stat").rpartition(b")")[2].split()[1])
+        return number
+
+    def _shown(self) -> dict[str, tuple[str, int]]:
+        """Run and job of the Slurm jobs of leases that have not ended, by their ids."""
+        with suppress(RuntimeError, TimeoutExpired):
+            lines = self._lab.run("squeue", "-h", "-o", "%A %j").splitlines()
+            return {f[1]: (f[2], int(f[3])) for line in lines if (f := _JOB.fullmatch(line))}
+        return {}
+
+    def mend(self) -> None:
+        """See `Machinery.mend`: Slurm drains nodes on which a job that it forgot still runs."""
+        for name in DAEMONS:
+            self._lab.start(name)
+        self._lab.run(
+            "scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME", check=False
+        )
+
+    def left(self, run: str) -> list[str]:
+        """See `Machinery.left`: jobs and processes.
+
+        A controller that was killed may take ended jobs for running ones; they are cancelled here,
+        as the next run says.
+        """
+        forgot, self._forgot = self._forgot, False
+
+        def ask() -> list[str]:
+            self.mend()
+            ids = [job_id for job_id, (of, _) in self._shown().items() if of == run]
+            if forgot and ids and not any(one.job[0] == run for one in self._programs()):
+                self._lab.run("scancel", *ids, check=False)
+            jobs = self._lab.run("squeue", "-h", "-o", "%j %i %T %r %N", check=False).splitlines()
+            programs = (program for program in self._programs() if program.job[0] == run)
+            return [
+                *(f"Slurm job {job}" for job in jobs if job.startswith(f"shockwave-{run}-")),
+                *(f"process {one.number} of {one.lease}" for one in programs),
+            ]
+
+        with suppress(AssertionError):
+            return wait_for(ask, lambda left: not left, LEFT_SECONDS, every=1.0)
+        return ask()
+
+    @contextmanager
+    def watching(self) -> Iterator[list[str]]:
+        """See `Machinery.watching`."""
+        broken, over, looks = list[str](), threading.Event(), list[int]()
+
+        def watch() -> None:
+            before = set[str]()
+            while not over.wait(LOOK_SECONDS):
+                now = {*find_shared(self._programs(), self._excused)}
+                broken.extend(sorted(now & before - {*broken}))  # not of processes that just end
+                before = now
+                looks.append(len(now))
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield broken
+        finally:
+            over.set()
+            thread.join()
+        if not looks:
+            broken.append("nobody looked at the processes")
+
+
+def find_shared(programs: list[Program], excused: set[str]) -> Iterator[str]:
+    """Say which GPUs and jobs are in processes of two leases."""
+    holders: dict[str, Program] = {}
+    for program in sorted(programs):
+        run, job_id = program.job
+        for thing in (*(f"GPU {gpu} of {program.node}" for gpu in program.gpus), f"{run} {job_id}"):
+            other = holders.setdefault(thing, program)
+            if other.lease != program.lease and not {other.lease, program.lease} & excused:
+                yield f"{thing} is in processes of {other.lease} and {program.lease}"
