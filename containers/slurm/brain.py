@@ -27,15 +27,12 @@ from containers.runtime import (
 from containers.slurm.commands import Commands
 from containers.slurm.declaring import SlurmIdentity, is_as_declared
 from containers.slurm.hand_over import RUN, SETTLE_SECONDS, WAIT, update_jobs
-from containers.slurm.history import list_history
 from containers.slurm.inventory import SlurmNode, find_foreign, list_nodes
+from containers.slurm.job_ends import explain_absence, judge_end
 from containers.slurm.parsing import SlurmAway
 from containers.slurm.queue import (
     HELD,
-    HOLDING,
-    WAITING,
     SlurmJob,
-    get_details,
     list_queue,
     name_nodes,
 )
@@ -49,31 +46,8 @@ END_SECONDS = 30.0
 """Longest wait for preempted jobs beyond `KillWait`, as Slurm cleans up after them. An engineering
 bound."""
 
-ENDS: Mapping[str, tuple[EventKind, str]] = {
-    "COMPLETED": (EventKind.FINISHED, ""),
-    "CANCELLED": (EventKind.WITHDRAWN, "cancelled in Slurm"),
-    "TIMEOUT": (EventKind.FAILED, "reached its time limit in Slurm"),
-    "DEADLINE": (EventKind.FAILED, "missed its deadline in Slurm"),
-    "OUT_OF_MEMORY": (EventKind.FAILED, "out of memory"),
-    "NODE_FAIL": (EventKind.FAILED, "its node failed"),
-    "BOOT_FAIL": (EventKind.FAILED, "its node did not boot"),
-    "PREEMPTED": (EventKind.FAILED, "preempted by Slurm itself"),
-}
-"""How jobs end by Slurm's states; in others they end with their exit code."""
-GOING_ON = WAITING | HOLDING
-"""States of jobs that have not ended."""
 COMPLETING = "COMPLETING"
 """State of a job that has ended or was requeued, while Slurm cleans up after it."""
-UNKNOWN = "Invalid job id"
-"""What Slurm says of a job that it does not know."""
-FORGOTTEN = "Slurm does not know it any more: cancelled, or forgotten"
-"""Why a job ended of which nothing else is known."""
-
-
-def judge_end(state: str, code: int) -> tuple[EventKind, str]:
-    """Return how a job ended, by Slurm's state and its exit code."""
-    ended = f"{state.lower().replace('_', ' ')}, exit code {code}"
-    return ENDS.get(state, (EventKind.FAILED, ended))
 
 
 @dataclass
@@ -368,36 +342,15 @@ class SlurmBrain:
             if known.end and known.end[0] is not EventKind.LOST:
                 continue
             if row is None:
-                if end := self._explain_absence(known.identity):
+                listed = any(job.id == known.identity.id for job in self.queue)
+                end = explain_absence(self._commands, known.identity, self._partition, listed)
+                if end:
                     known.end = (end[0], now, end[1])
             elif not (row.waits or row.holds_gpus):
                 kind, words = judge_end(row.state, row.exit_code)
                 known.end = (kind, now, words)
             elif row.waits and (change := self._find_change(row, known)):
                 known.end = (EventKind.WITHDRAWN, now, change)
-
-    def _explain_absence(self, identity: SlurmIdentity) -> tuple[EventKind, str] | None:
-        """Return how a job ended that the queue lacks; None if it may have been so in passing."""
-        try:
-            partitions = get_details(self._commands, identity.id).partitions
-            if not any(job.id == identity.id for job in self.queue):
-                if not partitions or self._partition in partitions:
-                    return None
-                return EventKind.WITHDRAWN, f"was moved to partition {','.join(partitions)}"
-        except SlurmAway:
-            return None
-        except Refused as refused:
-            if UNKNOWN not in str(refused):
-                return None
-        try:
-            past = list_history(self._commands, identity.id, "--allusers", "--duplicates")
-        except (SlurmAway, Refused):
-            return None
-        for job in past:  # ids come again, after the job's own ends
-            own = (job.id, job.user) == (identity.id, identity.user)
-            if own and job.submitted >= identity.submitted and job.state not in GOING_ON:
-                return judge_end(job.state, job.code)
-        return EventKind.WITHDRAWN, FORGOTTEN
 
     def observe(self, each: Mapper | None = None) -> Observation:
         """See `Runtime.observe`; while Slurm is away, nothing is known to have changed."""

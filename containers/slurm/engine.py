@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 
@@ -27,13 +26,24 @@ from containers.leasing.engine import (
     Usage,
 )
 from containers.leasing.folder import replace_file
-from containers.leasing.telemetry import read_end, read_part
+from containers.leasing.telemetry import read_part
 from containers.runtime import Lease
 from containers.slurm.cluster import SlurmCluster
 from containers.slurm.commands import Commands
 from containers.slurm.history import list_history
 from containers.slurm.inventory import IN_SERVICE, find_foreign, list_nodes
-from containers.slurm.parsing import SlurmAway, read_allocated, read_number, read_status
+from containers.slurm.lease_jobs import (
+    ACTIVE,
+    COLUMNS,
+    CUT,
+    ENDS_BY_SLURM,
+    GONE,
+    WAITING,
+    SeenJob,
+    read_job,
+)
+from containers.slurm.lease_output import bound_log, read_last_words
+from containers.slurm.parsing import SlurmAway, read_allocated, read_number
 from containers.slurm.rendering import (
     BEGUN,
     PART,
@@ -45,15 +55,6 @@ from containers.slurm.rendering import (
 )
 from predictor.job import JobSpec
 from predictor.parts import Mapper
-
-COLUMNS = {
-    **{"JobID": 24, "Name": 256, "State": 24, "Reason": 200, "SubmitTime": 24},
-    **{"RestartCnt": 12, "exit_code": 12, "Comment": 1600},
-}
-"""Columns of `squeue`, with their widths."""
-
-CUT = frozenset({"Name", "Reason", "Comment"})
-"""Columns of free text; marks of our own jobs are shorter."""
 
 LOOK_SECONDS = 1.0
 """Time for which an answer of the controller is used again, unless jobs were changed since."""
@@ -72,106 +73,8 @@ CALLS = 4
 MOST_NAME = 1024
 """Most bytes of a lease's name."""
 
-MOST_LOG = 2**25
-"""Bytes of a job's output that are kept once it is twice as long. An engineering bound."""
-
-GONE = "GONE"
-"""State of jobs that Slurm has forgotten."""
-
 UNHEARD = frozenset({"unknown", "not_responding"})
 """States of nodes that may soon be down, or answer."""
-
-WAITING = "PENDING"
-ACTIVE = frozenset(
-    {"RUNNING", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED"}
-    | {"RESIZING", WAITING}
-)
-"""States of jobs that hold GPUs or may get some; a job that is completing still holds them."""
-
-REQUEUED = ("REQUEUED", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUE_FED")
-"""States of jobs that Slurm would run again, in spite of our options."""
-
-ENDS_BY_SLURM = {
-    "TIMEOUT": "it reached the time limit of its Slurm job",
-    "DEADLINE": "Slurm ended it at a deadline",
-    "NODE_FAIL": "its node failed",
-    "BOOT_FAIL": "its node failed to boot",
-    "PREEMPTED": "Slurm preempted it",
-    "REVOKED": "Slurm revoked it",
-    **dict.fromkeys(REQUEUED, "Slurm requeued it"),
-}
-"""States of jobs that Slurm has ended through no fault of theirs, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeenJob:
-    """A lease's job, as Slurm shows it.
-
-    Attributes:
-        name: Name of the lease.
-        identity: Its id, time of submission and restarts; ids alone come again.
-        code: Its exit code, 128 + n after signal n; of an ended job only.
-    """
-
-    name: str
-    mark: LeaseMark
-    identity: tuple[int, int, int]
-    state: str
-    reason: str = ""
-    code: int = 0
-
-    @property
-    def active(self) -> bool:
-        """Whether it holds GPUs, or waits for its first ones."""
-        return self.state in ACTIVE
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended for good."""
-        return not self.active and self.state not in REQUEUED
-
-    @property
-    def id(self) -> str:
-        """Its id, as Slurm's commands take it."""
-        return str(self.identity[0])
-
-
-def read_job(row: Mapping[str, str]) -> SeenJob | None:
-    """Read a row of `squeue`; None if it is not the job of a lease.
-
-    Raises:
-        SlurmAway: It cannot be read.
-    """
-    mark = read_mark(row["Comment"])
-    if mark is None or row["Name"] != mark.job_name:
-        return None
-    number, submitted, restarts = (
-        read_number("squeue", key, row[key]) for key in ("JobID", "SubmitTime", "RestartCnt")
-    )
-    state = row["State"]
-    if restarts and state == WAITING:
-        state = "REQUEUED"
-    ended = state not in ACTIVE and state not in REQUEUED
-    code = read_status("squeue", row["exit_code"]) if ended else 0
-    identity = number, submitted, restarts
-    return SeenJob(mark.lease, mark, identity, state, " ".join(row["Reason"].split()), code)
-
-
-def bound_log(path: Path, lease: str) -> None:
-    """Keep the end of the output of a lease, and nothing before, once it is too long.
-
-    Slurm goes on at the file's end, as it appends.
-
-    Raises:
-        OSError: It is not there, or cannot be written.
-    """
-    if path.stat().st_size <= 2 * MOST_LOG:
-        return
-    heading = f"\n--- {lease}\n".encode()
-    *_, end = read_end(path, MOST_LOG).split(heading)
-    with path.open("ab") as file:
-        file.truncate(0)
-        file.write(heading + end)
 
 
 class SlurmEngine:
@@ -500,7 +403,7 @@ class SlurmEngine:
         code, memory = job.code, self._cluster.site.memory_per_gpu * len(found.gpus)
         if job.active:
             if (part := self._read_part(job, found.rank)) is not None:
-                return Exit(part, False, self._last_words(found), memory)
+                return Exit(part, False, self._read_last_words(found), memory)
             seconds = self._cluster.site.start_seconds
             why = job.reason if job.reason not in ("None", "") else "no reason given"
             return Exit(0, False, "", 0.0, f"Slurm did not start it in {seconds:g} s: {why}")
@@ -510,21 +413,11 @@ class SlurmEngine:
             code = code or TERMINATED
         elif job.state != "COMPLETED":
             code = code or KILLED
-        return Exit(code, job.state == "OUT_OF_MEMORY", self._last_words(found), memory)
+        return Exit(code, job.state == "OUT_OF_MEMORY", self._read_last_words(found), memory)
 
-    def _last_words(self, found: Found) -> str:
-        with suppress(OSError):
-            end = read_end(log_file(self._cluster.folder(self.run, found.job_id)), 4096)
-            *_, text = f"\n{end.decode(errors='replace')}".split(f"\n--- {found.name}\n")
-            lines = text.split("\n")
-            # Not the lines of Slurm itself.
-            said = [
-                line.strip()
-                for line in lines
-                if line.strip() and not line.startswith(("slurmstepd", "srun: "))
-            ]
-            return said[-1][:300] if said else ""
-        return ""
+    def _read_last_words(self, found: Found) -> str:
+        log = log_file(self._cluster.folder(self.run, found.job_id))
+        return read_last_words(log, found.name)
 
     def usage(self, found: Found) -> Usage | None:
         """See `Engine.usage`: Slurm tells it only of ended jobs."""

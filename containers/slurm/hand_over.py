@@ -133,7 +133,9 @@ def _check_leaks(commands: Commands, partition: str, shown: Mapping[str, str]) -
     if not leaks:
         return SlurmFinding("users", "ok", f"all have QOS {WAIT} alone")
     said = [f"{user} has {', '.join(sorted(qos))}" for user, qos in sorted(leaks.items())]
-    remedy = f"sacctmgr modify user NAME set QOS={WAIT} DefaultQOS={WAIT}"
+    # Their jobs in other partitions go on to start by themselves.
+    added = f"Account=ACCOUNT Partition={partition} QOS={WAIT} DefaultQOS={WAIT}"
+    remedy = f"sacctmgr add user NAME {added}"
     return SlurmFinding("users", "failed", "; ".join(said), remedy)
 
 

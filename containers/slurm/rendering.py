@@ -106,6 +106,8 @@ def check_needs(site_trainer: Sequence[str], jobs: Iterable[JobSpec]) -> None:
         for name, value in named.items():
             if value:
                 remedy = "leave it out: jobs on Slurm run as commands in the nodes' own system"
+                if name == "image":
+                    remedy += ", such as apptainer exec"
                 raise InputError(f"job {spec.job_id}, {name}", "has no meaning on Slurm", remedy)
         if not spec.command and spec.timed:
             raise InputError(f"job {spec.job_id}, command", "is missing", "give what it runs")

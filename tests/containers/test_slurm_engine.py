@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from containers.leasing.ends import WAS_KILLED, interpret_exit
 from containers.runtime import EventKind, Lease
-from containers.slurm import engine
+from containers.slurm import lease_output
 from containers.slurm.cluster import SlurmCluster, SlurmSite
-from containers.slurm.engine import COLUMNS, SlurmEngine
+from containers.slurm.engine import SlurmEngine
 from containers.slurm.inventory import SlurmNode
+from containers.slurm.lease_jobs import COLUMNS
 from containers.slurm.parsing import SEPARATOR
 from containers.slurm.rendering import LeaseMark, check_needs, read_mark, render
 from harness.waiting import wait_for
@@ -61,16 +62,16 @@ def write_squeue(folder: Path, text: str) -> None:
 
 
 def test_of_a_long_output_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MOST_LOG", 100)
+    monkeypatch.setattr(lease_output, "MOST_LOG", 100)
     path = tmp_path / "job-1.log"
     path.write_text("\n--- before.1\nearlier\n\n--- lease.1\n" + "old\n" * 30)
     kept = path.read_text()
     with path.open("a") as program:  # which goes on to write
-        engine.bound_log(path, "lease.1")
+        lease_output.bound_log(path, "lease.1")
         assert path.read_text() == kept
         program.write("new\n" * 30)
         program.flush()
-        engine.bound_log(path, "lease.1")
+        lease_output.bound_log(path, "lease.1")
         program.write("last\n")
     assert path.read_text() == "\n--- lease.1\n" + "new\n" * 25 + "last\n"
 
@@ -251,7 +252,7 @@ def test_jobs_that_slurm_cannot_run_are_refused() -> None:
     check_needs(("train",), [job(0), replace(timed, command=("true",))])
     check_needs((), [replace(job(0), command=("true",))])
     for spec, said in (
-        (replace(job(3), image="a"), "job 3, image: has no meaning on Slurm"),
+        (replace(job(3), image="a"), "job 3, image: has no meaning on Slurm; .*apptainer exec"),
         (replace(job(3), options=JobOptions(volumes=("v",))), "job 3, volumes: has no meaning"),
         (replace(job(3), options=JobOptions(network="n")), "job 3, network: has no meaning"),
         (timed, "job 1, command: is missing"),
