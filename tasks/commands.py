@@ -41,6 +41,8 @@ class CommandKind(StrEnum):
     """For a time, only jobs of a tenant start on the node, and others there are preempted."""
     REOPEN = "reopen"
     """A window of the two kinds above ends, or does not begin; the target is its number."""
+    SHELL = "shell"
+    """Somebody opened a shell in a container of the job; nothing else changes."""
     TENANT = "tenant"
     """The command's terms become those of the tenant."""
     PAUSE = "pause"

@@ -5,9 +5,10 @@ Its calls raise `NodeGone` if the daemon does not answer, and `Refused` if it re
 
 import contextlib
 import math
+import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import docker
@@ -41,6 +42,64 @@ bound."""
 
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Options of a private network: a bridge without an address, so that the host is unreachable."""
+
+
+MOST_RECEIVED = 2**15
+"""Most bytes that are received from a shell at a time. An engineering bound."""
+
+GOODBYE = b"\x03\x04"
+"""Ctrl-C and Ctrl-D: Docker leaves a program running whose terminal is closed."""
+
+
+class Shell:
+    """A program in a container, whose terminal is here. One thread may receive, another send."""
+
+    def __init__(
+        self, api: Any, container: str, command: list[str], close: Callable[[], None]
+    ) -> None:
+        self._api, self._close = api, close
+        given = {"stdin": True, "tty": True, "environment": {"TERM": "xterm"}}
+        self._id = api.exec_create(container, command, **given)["Id"]
+        opened = api.exec_start(self._id, tty=True, socket=True)
+        self._opened = opened  # owns the connection
+        self._socket: socket.socket = getattr(opened, "_sock", opened)
+        self._socket.settimeout(None)
+
+    def receive(self) -> bytes:
+        """Wait for what the program prints; nothing once it has ended."""
+        try:
+            return self._socket.recv(MOST_RECEIVED)
+        except OSError:
+            return b""
+
+    def send(self, keys: bytes) -> None:
+        """Send what is typed; after the program's end it is lost."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(keys)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size of the terminal, in characters."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            self._api.exec_resize(self._id, height=rows, width=columns)
+
+    def wait(self) -> int | None:
+        """Return the program's exit code; None if it is unknown, as its container is gone."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            code: int | None = self._api.exec_inspect(self._id)["ExitCode"]
+            return code
+        return None
+
+    def end(self) -> None:
+        """Interrupt the program, and let `receive` return."""
+        self.send(GOODBYE)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it, and close all connections."""
+        self.end()
+        self._opened.close()
+        self._close()
 
 
 class Daemon:
@@ -241,6 +300,15 @@ class Daemon:
         with _translated(), contextlib.suppress(docker.errors.NotFound):
             return bytes(self._slow_client.api.logs(found.id, tail=MOST_LOG_LINES))
         return b""
+
+    def open_shell(self, found: Found, command: Sequence[str], close: Callable[[], None]) -> Shell:
+        """Start a program with a terminal in a container; `close` follows its end.
+
+        Raises:
+            Refused: The container does not run, or lacks the program.
+        """
+        with _translated():
+            return Shell(self._client.api, found.id, [*command], close)
 
     def remove_network(self, name: str) -> None:
         """Remove a private network, if it exists."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Thread
 
-from containers.docker.daemon import CONNECTIONS, Daemon
+from containers.docker.daemon import CONNECTIONS, Daemon, Shell
 from containers.docker.health import Room, find_problem
 from containers.docker.logs import append_log, log_file
 from containers.docker.nodes import Nodes
@@ -285,6 +285,21 @@ class Fleet:
         with suppress(NodeGone, Refused):
             return self._daemon(entry.node).log(entry)
         return b""
+
+    def open_shell(self, job_id: int, command: Sequence[str]) -> Shell:
+        """Start a program with a terminal in the first container of a job.
+
+        It closes the fleet's connections at its end.
+
+        Raises:
+            NodeGone: The node does not answer.
+            Refused: No container of the job runs, or it lacks the program.
+        """
+        found = [entry for entry in self.look() if entry.job_id == job_id and entry.running]
+        if not found:
+            raise Refused("none of its containers runs")
+        first = min(found, key=lambda entry: entry.rank)
+        return self._daemon(first.node).open_shell(first, command, self.close)
 
     def _spans(self, entry: Found) -> bool:
         return len(self.nodes.by_node(entry.gpus)) > 1

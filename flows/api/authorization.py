@@ -24,6 +24,7 @@ from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
+    from containers.docker.daemon import Shell
     from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer
 
@@ -313,6 +314,19 @@ class AuthorizedApi(NamedCommands):
             if not follow:
                 return
             self._sleep(POLL_SECONDS)
+
+    def open_shell(self, job: str, command: Sequence[str] = ()) -> "Shell":
+        """Open a shell, or another program with a terminal, in a running job's first container.
+
+        The caller closes it. The records say who opened it.
+
+        Raises:
+            NotAllowed: The caller is a reader.
+            JobNotFound: There is no such job.
+            InputError: No container of the job runs, or it lacks the program.
+        """
+        self._refuse_readers()
+        return self.service.open_shell(self._find_job(job), command, by=self.caller.name)
 
     def open_logs(
         self,

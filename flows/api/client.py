@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flows.api.forecast import ForecastRow
     from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
     from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
+    from flows.api.shell import RemoteShell
     from flows.explain.answer import Answer
     from flows.runs.job_file import JobFile
     from warehouse.inbox.tokens import Token
@@ -64,7 +65,7 @@ class Client(NamedCommands):
         self, url: str, token: str, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.url = check_url(url)
-        self._sleep = sleep
+        self._sleep, self._token = sleep, token
         headers = {b"Authorization": authorization(token).encode()}
         secure = self.url.startswith("https:")
         self._http = httpx.Client(
@@ -219,6 +220,13 @@ class Client(NamedCommands):
             for data in self._follow(f"{path}/stream{asked}")
         )
 
+    def open_shell(self, job: str, command: Sequence[str] = ()) -> "RemoteShell":
+        """Open a shell in a running job; see `AuthorizedApi.open_shell`."""
+        from flows.api.shell import RemoteShell
+
+        query = urlencode([("command", word) for word in command])
+        return RemoteShell(f"{self.url}/v1/jobs/{_quote(job)}/shell?{query}", self._token)
+
     def export_metrics(self) -> bytes:
         """Export metrics in the text format of Prometheus."""
         with self._stream("/metrics") as answer:
@@ -253,7 +261,7 @@ class Client(NamedCommands):
                 answer = self._http.request(
                     method, f"/v1{path}", json=body, headers=headers, content=content
                 )
-                return _read_content(answer)
+                return read_content(answer)
             except (httpx.TransportError, WarehouseBusy) as error:
                 if tried == TRIES or isinstance(error, httpx.ConnectError):
                     raise self._lost(error) from None
@@ -279,7 +287,7 @@ class Client(NamedCommands):
             with self._http.stream("GET", f"/v1{path}", headers=headers, timeout=quiet) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     answer.read()
-                    _read_content(answer)
+                    read_content(answer)
                 yield answer
         except httpx.TransportError as error:
             raise self._lost(error) from None
@@ -330,8 +338,8 @@ def _fields(body: "BaseModel | Mapping[str, Any]") -> dict[str, Any]:
     return dict(body)
 
 
-def _read_content(answer: httpx.Response) -> Any:
-    """Return the content of a response.
+def read_content(answer: httpx.Response) -> Any:
+    """Return the content of a response of the API.
 
     Raises:
         InputError: The request is refused.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from containers.runtime import EventKind
 from flows.api.history import solve_last_round
@@ -37,6 +37,12 @@ from tasks.record import RuntimeKind
 from tasks.rollouts import forecast_times
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
+
+if TYPE_CHECKING:
+    from containers.docker.daemon import Shell
+
+DEFAULT_SHELL = ("/bin/sh",)
+"""Program of a shell."""
 
 UNSUCCESSFUL = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
 """Statuses of jobs after which dependent jobs cannot start."""
@@ -91,6 +97,29 @@ class ServiceCommands(ServiceQueries):
             problem = f"cannot be stored: {error.strerror}"
             remedy = "ask an operator to look after the storage"
             raise WarehouseError("code", problem, remedy) from None
+
+    def open_shell(self, job_id: int, command: Sequence[str], *, by: str) -> "Shell":
+        """Open a shell in a running job; the records say who did.
+
+        Raises:
+            InputError: No container of the job runs, or it lacks the program.
+        """
+        from containers.docker.fleet import Fleet
+        from containers.docker.nodes import Nodes
+        from containers.leasing.engine import NodeGone, Refused
+
+        hosts, place = self.read_hosts(), f"job {job_id}"
+        if not isinstance(hosts, Nodes):
+            remedy = f"see shockwave why {job_id}"
+            raise InputError(place, "is in no container, as the service runs none", remedy)
+        self.inbox.command(CommandKind.SHELL, job_id, by=by)
+        fleet = Fleet(hosts, self.run)
+        try:
+            return fleet.open_shell(job_id, command or DEFAULT_SHELL)
+        except (NodeGone, Refused) as error:
+            fleet.close()
+            remedy = f"see shockwave why {job_id}, and shockwave queue"
+            raise InputError(place, f"has no shell: {error}", remedy) from None
 
     def make_specs(
         self, job: JobFile, find_jobs: Callable[[Sequence[str]], tuple[int, ...]]

@@ -42,6 +42,7 @@ EVERYDAY = {
         "job:print_queue",
         "List active jobs in order, with expected starts, ends and price.",
     ),
+    "shell": ("shell:open_shell", "Open a shell in a running job, or wait until it runs."),
     "login": ("service:login", "Send commands to a remote service; reads a token from stdin."),
     "whoami": ("service:whoami", "Print the caller's name, role and tenant, and the service."),
     "logout": ("service:logout", "Forget the remote service and use the local warehouse again."),

@@ -111,5 +111,7 @@ class SideBySide:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to one of the apps."""
-        ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
+        ours = scope["type"] in ("http", "websocket") and f"{scope['path']}/".startswith(
+            f"{self._path}/"
+        )
         await (self._page if ours else self._app)(scope, receive, send)

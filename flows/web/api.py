@@ -26,7 +26,7 @@ from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import make_input_error
-from flows.web import streams
+from flows.web import shells, streams
 from flows.web.backend import (
     BodyLimit,
     Problem,
@@ -255,7 +255,11 @@ def create_api(backend: ServiceBackend) -> ASGIApp:
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,  # FastAPI's page loads scripts from other hosts
         redoc_url=None,
-        routes=[*routes.routes, *streams.routes.routes],  # routers would be built anew
+        routes=[
+            *routes.routes,
+            *streams.routes.routes,
+            *shells.routes.routes,
+        ],  # routers would be built anew
     )
     api.state.backend, api.state.slots = backend, streams.Slots()
     _answer_problems(api)

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request, Security
+from fastapi.requests import HTTPConnection
 from fastapi.security import HTTPBasic, HTTPBearer
 
 from flows.api.authorization import AuthorizedApi
@@ -59,7 +60,7 @@ SAFE = ("GET", "HEAD")
 """Methods that change nothing."""
 
 
-async def get_caller(request: Request, backend: Service, credentials: Credentials) -> Token:
+async def get_caller(request: HTTPConnection, backend: Service, credentials: Credentials) -> Token:
     """Return the owner of the credentials, or the user whom a trusted proxy names.
 
     Raises:
@@ -68,7 +69,7 @@ async def get_caller(request: Request, backend: Service, credentials: Credential
     if user := backend.find_user(request):
         # The proxy knows users by a cookie, which browsers send for foreign pages, too. The gate
         # refuses foreign origins; what remains to refuse is a request without an origin.
-        if request.method not in SAFE and "origin" not in request.headers:
+        if request.scope.get("method") not in SAFE and "origin" not in request.headers:
             problem, remedy = "is missing", "use a token: shockwave token add"
             raise RequestRefused(HTTPStatus.FORBIDDEN, "Origin", problem, remedy)
         return user
@@ -84,7 +85,7 @@ Caller = Annotated[Token, Depends(get_caller)]
 
 
 async def get_check(
-    request: Request, backend: Service, credentials: Credentials
+    request: HTTPConnection, backend: Service, credentials: Credentials
 ) -> Callable[[], Awaitable[bool]]:
     """Return a function that says whether the caller of a stream is still known."""
     until = time.monotonic() + USER_SECONDS

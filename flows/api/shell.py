@@ -1,0 +1,70 @@
+"""A shell in a job of a service, over a WebSocket; `flows.web.shells` is its other end."""
+
+import json
+from contextlib import suppress
+
+import httpx
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.sync.client import connect
+
+from flows.api.client import ANSWER_SECONDS, read_content
+from flows.prefect_server.secret import authorization
+from predictor.errors import WarehouseBusy
+
+
+class RemoteShell:
+    """The same as `containers.docker.daemon.Shell`, through a service.
+
+    Raises:
+        InputError: The service refuses it.
+        WarehouseBusy: The service does not answer.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._code: int | None = None
+        try:
+            self._connection = connect(
+                f"ws{url.removeprefix('http')}",
+                additional_headers={"Authorization": authorization(token)},
+                open_timeout=ANSWER_SECONDS,
+                proxy=True
+                if url.startswith("https:")
+                else None,  # over HTTP it would see the token
+            )
+        except InvalidStatus as error:
+            status, body = error.response.status_code, bytes(error.response.body)
+            request = httpx.Request("GET", url)
+            read_content(httpx.Response(status, content=body, request=request))
+            raise
+        except (OSError, InvalidHandshake) as error:
+            problem = f"does not answer ({str(error) or type(error).__name__})"
+            raise WarehouseBusy(url, problem, "start it, or forget it: shockwave logout") from None
+
+    def receive(self) -> bytes:
+        """See `Shell.receive`."""
+        try:
+            while isinstance(message := self._connection.recv(), str):
+                self._code = json.loads(message)["exit"]
+        except ConnectionClosed:
+            return b""
+        return bytes(message)
+
+    def send(self, keys: bytes) -> None:
+        """See `Shell.send`."""
+        self._put(keys)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See `Shell.resize`."""
+        self._put(json.dumps({"rows": rows, "columns": columns}))
+
+    def wait(self) -> int | None:
+        """See `Shell.wait`."""
+        return self._code
+
+    def close(self) -> None:
+        """See `Shell.close`."""
+        self._connection.close()
+
+    def _put(self, message: bytes | str) -> None:
+        with suppress(ConnectionClosed):
+            self._connection.send(message)

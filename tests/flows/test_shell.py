@@ -1,0 +1,179 @@
+"""A shell in a job's container: on this machine and through a service, for who may have one."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from flows.api.authorization import open_local
+from flows.api.client import Client
+from flows.api.submission import parse_job, read_job_fields
+from flows.prefect_server.secret import authorization
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import open_run, schedule
+from harness.dockerd import PLAIN, Dockerd, mounts, node_table
+from harness.waiting import HANG_SECONDS, wait_for
+from predictor.errors import InputError
+from tests.flows.served import SECRET, served
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
+
+PROGRAM = Path(sys.executable).with_name("shockwave")
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "jobs" / "jupyter.toml"
+
+
+@dataclass
+class Served:
+    """A service with job 1, `desk`, of tenant a, which runs."""
+
+    warehouse: Path
+    url: str
+    tokens: dict[str, str]
+    go: Callable[[int], None]
+
+
+@pytest.fixture
+def desk(daemon: Dockerd, storage: Path, tmp_path: Path) -> Iterator[Served]:
+    read = ", ".join(f'"{path}"' for path in mounts())
+    (file := tmp_path / "cluster.toml").write_text(
+        f'''storage = "{storage}"
+images = ["{PLAIN.partition(":")[0]}:*"]
+user = "1000:1000"
+mounts = [{read}]
+grace_seconds = 1
+{node_table("one", daemon.endpoint)}'''
+    )
+    options = ServiceOptions(cluster=file, round_seconds=1.0, restart_seconds=0.5, driver="plain")
+    job = {"image": PLAIN, "kind": "opaque", "max_seconds": 600.0, "name": "desk", "tenant": "a"}
+    with ExitStack() as stack:
+        inbox = stack.enter_context(Inbox(tmp_path))
+        url = stack.enter_context(served(tmp_path))
+
+        def go(rounds: int) -> None:
+            with open_run(tmp_path, inbox, options) as run:
+                schedule(run, tmp_path, rounds=rounds)
+
+        go(0)
+        with Tokens(tmp_path) as tokens:
+            given = {
+                "reader": tokens.add("reader", Role.READER),
+                "tenant": tokens.add("ann", Role.TENANT, "a"),
+                "other": tokens.add("bob", Role.TENANT, "b"),
+                "operator": tokens.add("olga", Role.OPERATOR),
+            }
+        with Client(url, given["operator"]) as client:
+            client.submit(job | {"command": ["sleep", "600"]})
+        go(1)
+        stack.callback(daemon.remove_containers)
+        yield Served(tmp_path, url, given, go)
+
+
+def read_all(shell: Any) -> str:
+    text = b""
+    while part := shell.receive():
+        text += part
+    return text.decode()
+
+
+def test_a_shell_has_a_terminal_an_exit_code_and_a_record(desk: Served) -> None:
+    for service in (Client(desk.url, desk.tokens["tenant"]), open_local(desk.warehouse)):
+        with closing(service), closing(service.open_shell("desk")) as shell:
+            shell.resize(33, 111)
+            shell.send(b"id -u; stty size; touch /x; echo $SHOCKWAVE_LEASE; exit 7\n")
+            said = read_all(shell)
+            assert shell.wait() == 7
+        assert "1000\r\n" in said
+        assert "33 111\r\n" in said
+        assert "Read-only file system" in said
+        assert "-job-1-round-0-node-0\r\n" in said
+    desk.go(1)
+    with Client(desk.url, SECRET) as client:
+        opened = [row for row in client.list_events() if row.kind == "shell"]
+        assert [row.job_id for row in opened] == [1, 1]
+        assert "by ann" in opened[0].reason
+        client.cancel("desk")
+        with closing(client.open_shell("desk", ["cat"])) as shell:
+            desk.go(2)
+            assert read_all(shell) == ""
+        with pytest.raises(InputError, match="has no shell: none of its containers runs"):
+            client.open_shell("desk")
+
+
+def test_only_the_owner_and_operators_have_a_shell(desk: Served, daemon: Dockerd) -> None:
+    for who, problem in (
+        ("reader", "a reader changes nothing"),
+        ("other", "there is no job 'desk'"),
+    ):
+        with Client(desk.url, desk.tokens[who]) as client, pytest.raises(InputError, match=problem):
+            client.open_shell("desk")
+    with Client(desk.url, "unknown") as client, pytest.raises(InputError, match="is not known"):
+        client.open_shell("desk")
+    with Client(desk.url, desk.tokens["tenant"]) as client:
+        with pytest.raises(InputError, match="there is no job '9'"):
+            client.open_shell("9")
+        with closing(client.open_shell("desk", ["no-such-program"])) as shell:
+            assert "no-such-program" in read_all(shell)
+    address = f"ws{desk.url.removeprefix('http')}/v1/jobs/desk/shell"
+    headers = {"Authorization": authorization(SECRET)}
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(address, additional_headers=headers, origin=Origin("http://evil.example"))
+    (container,) = daemon.containers(Inbox(desk.warehouse).run)
+    assert len(container.top()["Processes"]) == 2, "its init and its program"
+
+
+def test_a_shell_ends_with_its_token(desk: Served) -> None:
+    with (
+        Client(desk.url, desk.tokens["tenant"]) as client,
+        closing(client.open_shell("desk", ["cat"])) as shell,
+    ):
+        with Tokens(desk.warehouse) as tokens:
+            tokens.remove("ann")
+        assert read_all(shell).strip("^CD\r\n") == ""
+
+
+def test_the_command_passes_keys_and_the_terminal_on(desk: Served) -> None:
+    here, there = pty.openpty()
+    before = termios.tcgetattr(there)
+    environment = {**os.environ, "SHOCKWAVE_URL": desk.url}
+    environment |= {"SHOCKWAVE_TOKEN": desk.tokens["tenant"]}
+    command = [str(PROGRAM), "shell", "desk"]
+    with (
+        subprocess.Popen(command, stdin=there, stdout=there, stderr=there, env=environment) as run,
+        ExitStack() as stack,
+    ):
+        stack.callback(run.kill)
+        said = b""
+
+        def shows(text: bytes) -> bool:
+            nonlocal said
+            while select.select([here], [], [], 0)[0]:
+                said += os.read(here, 2**12)
+            return text in said
+
+        wait_for(lambda: shows(b"$ "))
+        os.write(here, b"sleep 600\n")
+        wait_for(lambda: shows(b"sleep 600"))
+        os.write(here, b"\x03echo $((6 * 7))\n")
+        wait_for(lambda: shows(b"42\r\n"))
+        os.write(here, b"exit 3\n")
+        assert run.wait(HANG_SECONDS) == 3
+    assert termios.tcgetattr(there) == before
+    os.close(here)
+    os.close(there)
+
+
+def test_the_notebook_of_the_examples_is_a_job() -> None:
+    job = parse_job(NOTEBOOK, read_job_fields(NOTEBOOK, {}))
+    assert (job.kind, job.network, job.max_seconds) == ("opaque", "host", 7200)
