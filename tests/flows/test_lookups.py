@@ -87,8 +87,8 @@ ORDERS = {
 LABELS = {"run tag", "run note", "token list", "token rm"}
 """Commands that read or write a line, as `run name` and `token add` do."""
 SHOWN = {
-    *("job list", "job wait", "job logs", "node list", "node windows", "status", "down", "whoami"),
-    *("service events", "service forecast"),
+    *("job list", "job wait", "job logs", "node list", "node windows", "status", "down"),
+    *("service events", "service forecast", "shell", "whoami"),
 }
 """Commands that read what `queue` reads."""
 SCHEDULES = {f"deployments {verb}" for verb in ("schedule", "pause", "resume", "unschedule")}

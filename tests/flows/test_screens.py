@@ -123,6 +123,7 @@ ELSEWHERE = {
     "node windows": "needs a later round; test_service_api.py has it",
     "node image": "needs Docker hosts; test_live.py has it",
     "cluster pull": "needs Docker hosts; test_grants.py has it",
+    "shell": "needs Docker hosts; test_shell.py has it",
     "slurm advise": "needs a Slurm; test_queue_advice.py has it",
     "slurm check": "needs a Slurm; test_slurm_hand_over.py has it",
     "slurm release-all": "needs a Slurm; test_slurm_hand_over.py has it",
