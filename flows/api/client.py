@@ -225,7 +225,8 @@ class Client(NamedCommands):
         from flows.api.shell import RemoteShell
 
         query = urlencode([("command", word) for word in command])
-        return RemoteShell(f"{self.url}/v1/jobs/{_quote(job)}/shell?{query}", self._token)
+        address = f"{self.url}/v1/jobs/{_quote(job)}/shell?{query}"
+        return RemoteShell(address, self._token, ANSWER_SECONDS, _read_content)
 
     def export_metrics(self) -> bytes:
         """Export metrics in the text format of Prometheus."""
@@ -261,7 +262,7 @@ class Client(NamedCommands):
                 answer = self._http.request(
                     method, f"/v1{path}", json=body, headers=headers, content=content
                 )
-                return read_content(answer)
+                return _read_content(answer)
             except (httpx.TransportError, WarehouseBusy) as error:
                 if tried == TRIES or isinstance(error, httpx.ConnectError):
                     raise self._lost(error) from None
@@ -287,7 +288,7 @@ class Client(NamedCommands):
             with self._http.stream("GET", f"/v1{path}", headers=headers, timeout=quiet) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     answer.read()
-                    read_content(answer)
+                    _read_content(answer)
                 yield answer
         except httpx.TransportError as error:
             raise self._lost(error) from None
@@ -338,7 +339,7 @@ def _fields(body: "BaseModel | Mapping[str, Any]") -> dict[str, Any]:
     return dict(body)
 
 
-def read_content(answer: httpx.Response) -> Any:
+def _read_content(answer: httpx.Response) -> Any:
     """Return the content of a response of the API.
 
     Raises:

@@ -1,13 +1,13 @@
 """A shell in a job of a service, over a WebSocket; `flows.web.shells` is its other end."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 
 import httpx
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
 
-from flows.api.client import ANSWER_SECONDS, read_content
 from flows.prefect_server.secret import authorization
 from predictor.errors import WarehouseBusy
 
@@ -15,18 +15,26 @@ from predictor.errors import WarehouseBusy
 class RemoteShell:
     """The same as `containers.docker.daemon.Shell`, through a service.
 
+    Args:
+        url: Its address.
+        token: A token of the service.
+        seconds: Timeout of the service's answer.
+        read: Reads the content of a response; raises the error of one that refuses.
+
     Raises:
         InputError: The service refuses it.
         WarehouseBusy: The service does not answer.
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(
+        self, url: str, token: str, seconds: float, read: Callable[[httpx.Response], object]
+    ) -> None:
         self._code: int | None = None
         try:
             self._connection = connect(
                 f"ws{url.removeprefix('http')}",
                 additional_headers={"Authorization": authorization(token)},
-                open_timeout=ANSWER_SECONDS,
+                open_timeout=seconds,
                 proxy=True
                 if url.startswith("https:")
                 else None,  # over HTTP it would see the token
@@ -34,7 +42,7 @@ class RemoteShell:
         except InvalidStatus as error:
             status, body = error.response.status_code, bytes(error.response.body)
             request = httpx.Request("GET", url)
-            read_content(httpx.Response(status, content=body, request=request))
+            read(httpx.Response(status, content=body, request=request))
             raise
         except (OSError, InvalidHandshake) as error:
             problem = f"does not answer ({str(error) or type(error).__name__})"
