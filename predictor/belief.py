@@ -121,18 +121,12 @@ class Belief:
         An entry is the batch size, the log of measured over profiled time per step, and the seconds
         measured. Who knows the job's reference allocation passes it on.
         """
-        allocation = reference or throughput.reference(self.spec)
+        spec, rate = self.spec, throughput.rate
+        allocation = reference or throughput.reference(spec)
+        timed = [(pace.batch_size, pace.steps, pace.seconds) for pace in self.paces]
         return [
-            (
-                pace.batch_size,
-                math.log(
-                    throughput.rate(self.spec, pace.batch_size, allocation)
-                    * pace.seconds
-                    / pace.steps
-                ),
-                pace.seconds,
-            )
-            for pace in self.paces
+            (size, math.log(rate(spec, size, allocation) * seconds / steps), seconds)
+            for size, steps, seconds in timed
         ]
 
     def after(
@@ -246,10 +240,10 @@ def find_changes(
     If a GNS job skips a batch size, its epoch counts twice. A decrease under GNS, as in the last
     epochs of the public traces, is not a change.
     """
-    found, epoch = [], 0
-    if len(sizes) == 1:
-        return ()
     size = spec.batch_size
+    if len(sizes) == 1 or all([regime.batch_size == size for regime in regimes]):
+        return ()
+    found, epoch = [], 0
     for regime in regimes:
         if spec.mode is Mode.GNS:
             found += [epoch for reached in sizes if size < reached <= regime.batch_size]

@@ -5,13 +5,13 @@ A forecast is of work: epochs by regime. `run_time` converts it to seconds on an
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from predictor.allocation import Allocation
-from predictor.arrays import Bools
+from predictor.arrays import Bools, Floats
 from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.durations import predict_shares
@@ -132,6 +132,7 @@ def forecast(
     schedules: Mapping[int, tuple[ProfiledRegime, ...]] | None = None,
     prior_seconds: float = PRIOR_SECONDS,
     each: Mapper | None = None,
+    times: dict[int, RunTime] | None = None,
 ) -> tuple[Forecast, ...]:
     """Forecast every job, in the order of the beliefs.
 
@@ -142,7 +143,8 @@ def forecast(
     Only policies that look ahead need `trajectories`, and only the oracle needs `schedules`, the
     true schedules by job id. `prior_seconds` is the weight of the prior slowness, in seconds of
     measured training. `each` forecasts the modes apart; without it, they are forecast together,
-    which is faster and changes no bit.
+    which is faster and changes no bit. `times` gets the run times on the jobs' reference
+    allocations, by job id, as far as they are known by the way; `run_time` returns the same.
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for row, belief in enumerate(beliefs):
@@ -155,10 +157,10 @@ def forecast(
             return [_timed(job, history, trajectories, basis, schedules or {}) for job in group]
         jobs = [gather_evidence(job, throughput, history, prior_seconds) for job in group]
         if basis is Basis.ORACLE:
-            return _summarised(jobs, _scheduled(jobs, schedules or {}), trajectories)
+            return _summarised(jobs, _scheduled(jobs, schedules or {}), trajectories)[0]
         if basis is Basis.REACTIVE:
             return [_settled(job, trajectories) for job in jobs]
-        return _learned(jobs, throughput, history, seed, trajectories)
+        return _learned(jobs, throughput, history, seed, trajectories, times)
 
     found: dict[int, Forecast] = {}
     parts = (each or map_in_order)("forecast", forecast_group, groups)
@@ -173,15 +175,18 @@ def _learned(
     history: History,
     seed: int,
     trajectories: bool,
+    times: dict[int, RunTime] | None,
 ) -> list[Forecast]:
     """Forecast jobs: unsettled jobs from the posterior over their sequences."""
     settled = [job.is_settled for job in jobs]
     learning = [job for job, keeps in zip(jobs, settled, strict=True) if not keeps]
-    learned = iter(
-        _summarised(learning, draw_sequences(learning, throughput, history, seed), trajectories)
-        if learning
-        else ()
-    )
+    learned = iter(list[Forecast]())
+    if learning:
+        ahead = draw_sequences(learning, throughput, history, seed)
+        forecasts, work = _summarised(learning, ahead, trajectories)
+        learned = iter(forecasts)
+        if times is not None:
+            times |= zip([job.spec.job_id for job in learning], _measure(work, ahead), strict=True)
     return [
         _settled(job, trajectories) if keeps else next(learned)
         for job, keeps in zip(jobs, settled, strict=True)
@@ -235,8 +240,13 @@ def _settled(job: Evidence, trajectories: bool) -> Forecast:
     )
 
 
-def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) -> list[Forecast]:
-    """Summarise weighted candidates as median, interval and equally likely trajectories."""
+def _summarised(
+    jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool
+) -> tuple[list[Forecast], Floats]:
+    """Summarise weighted candidates as median, interval and equally likely trajectories.
+
+    Also returns their epochs, in this order, shape (jobs, 3 + trajectories, stages).
+    """
     seconds, weights = ahead.seconds, ahead.weights
     # The r that minimises the expected relative error Σ w |R − r| / R is the median under w / R.
     point = ahead.quantiles(weights / seconds, _MEDIAN)
@@ -249,23 +259,32 @@ def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) 
     # Drop the regimes that no trajectory reaches, but keep the current regime.
     reached: Bools = work.max(axis=1) > 0.0
     last = reached.shape[1] - np.argmax(reached[:, ::-1], axis=1)
-    forecasts = []
-    for job, sizes, stages, rows in zip(
-        jobs, ahead.sizes, last.tolist(), work.tolist(), strict=True
-    ):
-        median, low, high, *others = (tuple(row[:stages]) for row in rows)
-        forecasts.append(
-            Forecast(
+    forecasts = dict[int, Forecast]()
+    for stages in np.unique(last).tolist():
+        places = np.flatnonzero(last == stages)
+        for place, rows in zip(places.tolist(), work[places, :, :stages].tolist(), strict=True):
+            job, sizes = jobs[place], ahead.sizes[place][:stages]
+            median, low, high, *others = map(tuple, rows)
+            forecasts[place] = Forecast(
                 job_id=job.spec.job_id,
-                batch_sizes=sizes[:stages],
-                slowness=tuple([ahead.slowness(job, size) for size in sizes[:stages]]),
+                batch_sizes=sizes,
+                slowness=tuple([ahead.slowness(job, size) for size in sizes]),
                 median=median,
                 low=low,
                 high=high,
                 trajectories=tuple(others),
             )
-        )
-    return forecasts
+    return [forecasts[place] for place in range(len(jobs))], work
+
+
+def _measure(work: Floats, ahead: Sequences) -> Iterator[RunTime]:
+    """Yield the run times of `_summarised`, on the reference allocations: `run_time` of all."""
+    totals = np.zeros(work.shape[:2])
+    for stage in range(work.shape[2]):  # as `_total` adds
+        totals += work[:, :, stage] * ahead.epoch_seconds[:, None, stage]
+    samples = np.sort(totals[:, 3:], axis=1)
+    for (remaining, low, high), drawn in zip(totals[:, :3].tolist(), samples.tolist(), strict=True):
+        yield RunTime(remaining, min(low, remaining), max(high, remaining), tuple(drawn))
 
 
 _MEDIAN = np.array([[0.5]])

@@ -14,7 +14,7 @@ from containers.runtime import ContainerEvent, Lease, Observation
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.belief import Belief
-from predictor.forecast import Forecast, forecast
+from predictor.forecast import Forecast, RunTime, forecast
 from predictor.job import JobSpec
 from predictor.parts import Mapper
 from solver.deciding import decide
@@ -136,10 +136,14 @@ def _predict(
     state, news = run.state.observe(run.header, seen, collected.arrivals, collected.commands)
     if asked and not run.header.foresees:
         news = tuple(state.beliefs)
-    forecasts = _expected(run, state, news, each)
+    forecasts, times = _expected(run, state, news, each)
     state = state.with_forecasts(forecasts)
     nodes = InService(state.inventory(run.header), seen.drained)
     active = _active(run, state, nodes)
+    for found in forecasts:
+        if time := times.get(found.job_id):
+            job = active[found.job_id]
+            job.know(time, run.throughput.reference(job.spec))
     inventory = state.isolated_inventory(run.header)
     estimates = tuple(
         [_estimate(run, active[found.job_id], state, inventory) for found in forecasts]
@@ -149,9 +153,9 @@ def _predict(
 
 def _expected(
     run: Run, state: RunState, news: Sequence[int], each: Mapper | None
-) -> tuple[Forecast, ...]:
-    """Return the forecasts that differ from the last forecasts of the same jobs."""
-    settings = run.header.settings
+) -> tuple[tuple[Forecast, ...], dict[int, RunTime]]:
+    """Return the forecasts that differ from the last ones of the same jobs, and known run times."""
+    settings, times = run.header.settings, dict[int, RunTime]()
     expected = forecast(
         [state.beliefs[job_id] for job_id in news],
         run.throughput,
@@ -162,8 +166,10 @@ def _expected(
         seed=settings.seed,
         prior_seconds=state.learning.speed_noise.prior_seconds,
         each=each if len(news) >= FEWEST_FORECASTS else None,
+        times=times,
     )
-    return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
+    new = tuple([found for found in expected if state.forecasts.get(found.job_id) != found])
+    return new, times
 
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
