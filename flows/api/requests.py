@@ -1,6 +1,6 @@
 """Bodies of requests to a service: nodes, tenants' terms, hypothetical changes."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from flows.runs.job_file import JobFile
 from predictor.errors import InputError, check_plain, first_line
 from solver.inventory import MOST_GPUS
 from tasks.commands import CommandKind
+from warehouse.workloads.moments import Moments
 
 MOST_WINDOWS, MOST_WINDOW_HOURS = 100, 10_000.0
 """Most windows of a rule, and most hours of a window. Engineering bounds."""
@@ -46,6 +47,8 @@ class WindowRequest(BaseModel):
     Attributes:
         start: Its start; by default now.
         rrule: Rule of RFC 5545 that repeats it, with COUNT or UNTIL.
+        zone: Time zone, such as Europe/Berlin, in which the rule repeats the time of day; by
+            default the offset of `start`, whether or not it is summer.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,14 +56,18 @@ class WindowRequest(BaseModel):
     hours: Annotated[float, Field(gt=0, le=MOST_WINDOW_HOURS, allow_inf_nan=False)]
     start: AwareDatetime | None = None
     rrule: Annotated[str, Field(max_length=500)] = ""
+    zone: Annotated[str, Field(max_length=100)] = ""
 
     def list_starts(self, now: datetime) -> list[datetime]:
         """Return the start of each window, ascending.
 
         Raises:
-            InputError: The windows are over, overlap or are too many, or the rule is invalid.
+            InputError: The windows are over, overlap or are too many, or the rule or the zone is
+                invalid.
         """
         start = self.start or now
+        if self.zone:
+            start = start.astimezone(Moments.of(self.zone).zone)
         starts = self._repeat(start) if self.rrule else [start]
         length = timedelta(hours=self.hours)
         if not starts or starts[-1] + length <= now:
@@ -75,7 +82,8 @@ class WindowRequest(BaseModel):
         if not {"COUNT", "UNTIL"} & {part.partition("=")[0] for part in self.rrule.split(";")}:
             raise InputError("rrule", "never ends", "add COUNT=10 or UNTIL=20270101T000000Z")
         try:
-            starts = list(islice(rrulestr(self.rrule, dtstart=start), MOST_WINDOWS + 1))
+            rule = islice(rrulestr(self.rrule, dtstart=start), MOST_WINDOWS + 1)
+            starts = [at.astimezone(UTC) for at in rule]
         except (ValueError, TypeError, OverflowError) as error:
             remedy = "give one such as 'FREQ=WEEKLY;COUNT=10'"
             raise InputError("rrule", f"is not valid ({first_line(error)})", remedy) from None

@@ -13,6 +13,7 @@ from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_filled
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.workloads.moments import Moments
 
 Index = Annotated[
     str,
@@ -73,6 +74,13 @@ Rule = Annotated[
     str,
     typer.Option(help="Rule of RFC 5545 that repeats it, such as 'FREQ=WEEKLY;COUNT=10'."),
 ]
+Zone = Annotated[
+    str,
+    typer.Option(
+        help="Time zone of the start and the rule, such as Europe/Berlin; by default this "
+        "machine's present offset."
+    ),
+]
 Nodes = Annotated[
     list[str],
     typer.Argument(help="Nodes by index (from 0) or name.", autocompletion=complete_nodes),
@@ -84,6 +92,7 @@ def maintain(
     hours: Hours,
     start: Start = None,
     rrule: Rule = "",
+    zone: Zone = "",
     key: Key = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -92,7 +101,7 @@ def maintain(
 
     No job starts there, and jobs that can be preempted are.
     """
-    _set_aside("", nodes, hours, start, rrule, key, warehouse, as_json)
+    _set_aside("", nodes, hours, start, rrule, zone, key, warehouse, as_json)
 
 
 def reserve(
@@ -101,6 +110,7 @@ def reserve(
     hours: Hours,
     start: Start = None,
     rrule: Rule = "",
+    zone: Zone = "",
     key: Key = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -111,7 +121,7 @@ def reserve(
     """
     if not tenant:
         raise InputError("tenant", "is empty", "give its name")
-    _set_aside(tenant, nodes, hours, start, rrule, key, warehouse, as_json)
+    _set_aside(tenant, nodes, hours, start, rrule, zone, key, warehouse, as_json)
 
 
 def _set_aside(
@@ -120,13 +130,15 @@ def _set_aside(
     hours: float,
     start: datetime | None,
     rrule: str,
+    zone: str,
     key: str,
     warehouse: Path,
     as_json: bool,
 ) -> None:
-    window: dict[str, Any] = {"hours": hours, "rrule": rrule}
+    window: dict[str, Any] = {"hours": hours, "rrule": rrule, "zone": zone}
     if start:
-        window["start"] = start.astimezone().isoformat()
+        here = start.replace(tzinfo=Moments.of(zone).zone) if zone else start.astimezone()
+        window["start"] = here.isoformat()
     with connect(warehouse) as service:
         for number, node in enumerate(nodes):
             own = f"{key}#{number}" if key and number else key

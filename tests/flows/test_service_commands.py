@@ -1,6 +1,7 @@
 """The commands of a service: its answers, and the requests that it takes."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -9,6 +10,7 @@ import pytest
 
 from flows.api.commands import ServiceCommands
 from flows.api.history import ServiceHistory
+from flows.api.requests import WindowRequest
 from flows.explain.facts import Unforecast
 from flows.explain.why import why
 from predictor.allocation import Demand
@@ -150,3 +152,18 @@ def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) ->
             commands.add_node({}, key="remove")
         with pytest.raises(InputError, match=r"there is no node '1'"):
             commands.command(CommandKind.REMOVE, "1", key="new")
+
+
+def test_windows_of_a_zone_keep_their_time_of_day_over_summer_time() -> None:
+    now = datetime(2026, 10, 20, tzinfo=UTC)
+    rule = {"hours": 2.0, "start": "2026-10-23T09:00:00+02:00", "rrule": "FREQ=WEEKLY;COUNT=2"}
+    for zone, hour in (("", 7), ("Europe/Berlin", 8)):
+        starts = WindowRequest.model_validate(rule | {"zone": zone}).list_starts(now)
+        assert starts == [
+            datetime(2026, 10, day, h, tzinfo=UTC) for day, h in ((23, 7), (30, hour))
+        ]
+    day = {"hours": 24.0, "start": "2026-10-24T00:00:00+02:00", "rrule": "FREQ=DAILY;COUNT=3"}
+    assert len(WindowRequest.model_validate(day | {"zone": "Europe/Berlin"}).list_starts(now)) == 3
+    spring = day | {"start": "2027-03-28T00:00:00+01:00", "zone": "Europe/Berlin"}
+    with pytest.raises(InputError, match="the windows overlap"):  # that day has 23 hours
+        WindowRequest.model_validate(spring).list_starts(now)
