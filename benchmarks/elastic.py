@@ -1,11 +1,12 @@
 """How well are elastic jobs scheduled, beside Pollux as published and beside what is possible?
 
     python -m benchmarks.elastic [--workloads 1.0-1,1.0-4,1.0-6,1.0-7] [--policies sia,shockwave]
-        [--ablations] [--json]
+        [--ablations] [--mixed] [--json]
 
 Runs Pollux's workloads (`SHOCKWAVE_DATA/pollux`) on 16 nodes of 4 T4 in rounds of 60 s with
 restarts of 30 s, and prints means over the workloads. Ablations change one part of `shockwave`
-after another. The last row bounds every schedule from below, with the jobs' true speeds known, no
+after another. With `--mixed`, the cluster has three GPU types, on which applications have `SPEEDS`.
+On one type, the last row bounds every schedule from below, with the jobs' true speeds known, no
 rounds and no restarts:
 
 Let a be the least GPU-time of a job's epochs over all configurations and batch sizes, t the least
@@ -47,6 +48,22 @@ from solver.inventory import Pool
 from solver.plan import Situation
 from solver.policies.pollux import GROWTH
 from tasks.record import Settings
+from tasks.sources import Workload
+from warehouse.workloads.applications import FILES
+from warehouse.workloads.applications import SPEEDS as DECLARED
+
+MIXED = Pool("t4", 24, 4), Pool("rtx", 24, 8), Pool("a100", 16, 8)
+"""The cluster of Sia's heterogeneous experiments (SOSP '23, section 5)."""
+
+SPEEDS = {
+    "bert": (1.0, 2.0, 5.0),
+    "cifar10": (1.0, 1.8, 2.8),
+    "deepspeech2": (1.0, 1.6, 3.0),
+    "imagenet": (1.0, 2.0, 4.2),
+    "ncf": (1.0, 1.5, 2.5),
+    "yolov3": (1.0, 1.8, 3.6),
+}
+"""Speeds of applications on `MIXED`, relative to a T4. Declared, not measured."""
 
 BATCH_SIZES = 48
 """Batch sizes of an application that are tried for the bound, in geometric steps."""
@@ -205,11 +222,30 @@ def find_mean_busy_times(arrivals: Floats, service: Floats) -> Floats:
     return moment / service
 
 
+def read_workload(folder: Path, name: str, pools: Sequence[Pool]) -> Workload:
+    """Read a workload for pools of `MIXED`, or of the measured type."""
+    kinds = tuple(pool.gpu_type for pool in pools)
+    trace = folder / "workloads" / f"{name}.csv"
+    if len(kinds) == 1:
+        return Source(trace=trace, applications=folder).open(gpu_types=kinds)
+    with tempfile.TemporaryDirectory() as made:
+        for file in FILES:
+            (Path(made) / file).symlink_to((folder / file).resolve())
+        rows = [
+            f"{app},{pool.gpu_type},{speed}"
+            for app, speeds in SPEEDS.items()
+            for pool, speed in zip(pools, speeds, strict=True)
+        ]
+        (Path(made) / DECLARED).write_text("\n".join(["application,gpu_type,speed", *rows]) + "\n")
+        return Source(trace=trace, applications=Path(made)).open(gpu_types=kinds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--workloads", default="1.0-1,1.0-4,1.0-6,1.0-7")
     parser.add_argument("--policies", default="sia,shockwave")
     parser.add_argument("--ablations", action="store_true", help="change parts of shockwave")
+    parser.add_argument("--mixed", action="store_true", help="on three GPU types")
     parser.add_argument("--json", action="store_true", help="print rows by workload, too")
     options = parser.parse_args()
     folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
@@ -220,29 +256,31 @@ def main() -> None:
             if (row["policy"], row["source"]) == ("pollux", "published")
         }
     names = options.workloads.split(",")
-    found: dict[str, list[dict[str, float]]] = {"pollux, published": []}
+    found: dict[str, list[dict[str, float]]] = {}
+    pools = MIXED if options.mixed else (CLUSTER,)
     for name in names:
-        there = published[name]
-        found["pollux, published"].append(
-            {
-                "mean_jct_s": float(there["mean_jct_s"]),
-                "jct_p99_s": float(there["p99_jct_s"]),
-                "makespan_s": float(there["makespan_s"]),
-            }
-        )
-        trace = folder / "workloads" / f"{name}.csv"
-        workload = Source(trace=trace, applications=folder).open(gpu_types=(CLUSTER.gpu_type,))
+        if not options.mixed:
+            there = published[name]
+            found.setdefault("pollux, published", []).append(
+                {
+                    "mean_jct_s": float(there["mean_jct_s"]),
+                    "jct_p99_s": float(there["p99_jct_s"]),
+                    "makespan_s": float(there["makespan_s"]),
+                }
+            )
+        workload = read_workload(folder, name, pools)
         own = {policy: (policy, {}) for policy in options.policies.split(",")}
         changed = {label: ("shockwave", parts) for label, parts in ABLATIONS.items()}
         for label, (policy, parts) in (changed if options.ablations else own).items():
-            settings = Settings(policy, (CLUSTER,), round_seconds=60.0, restart_seconds=30.0)
+            settings = Settings(policy, pools, round_seconds=60.0, restart_seconds=30.0)
             with tempfile.TemporaryDirectory() as warehouse, patch.dict(vars(elastic), parts):
                 row = measure_figures(workload, settings, Path(warehouse))
             found.setdefault(label, []).append(row)
-        apps = [workload.profile.applications[spec.model] for spec in workload.specs]
-        found.setdefault("no schedule below", []).append(
-            bound_schedules(workload.specs, apps, CLUSTER)
-        )
+        if not options.mixed:
+            apps = [workload.profile.applications[spec.model] for spec in workload.specs]
+            found.setdefault("no schedule below", []).append(
+                bound_schedules(workload.specs, apps, CLUSTER)
+            )
         if options.json:
             for policy, rows in found.items():
                 print(json.dumps(rows[-1] | {"workload": name, "policy": policy}))

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -112,6 +112,16 @@ class Application:
         """Whether its jobs can choose their batch sizes; those on one GPU keep theirs."""
         return not self.most_gpus
 
+    def at_speed(self, speed: float) -> "Application":
+        """Return the application as measured on GPUs that are faster by a factor."""
+        steps = (
+            replace(
+                step, step_seconds=step.step_seconds / speed, sync_seconds=step.sync_seconds / speed
+            )
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(steps))
+
     def limit_gpus(self, batch_size: int) -> int:
         """Return the maximum number of GPUs at a batch size."""
         most = max(batch_size // self.least_local, 1)
@@ -132,12 +142,31 @@ class Application:
         return LocalBatch(min(size, most), accumulated)
 
     def pack(self, allocation: Allocation) -> Placement:
-        """Return the placement on an allocation's nodes that fills nodes first; empty if none."""
+        """Return the placement on an allocation's nodes that fills nodes first."""
         left, placement = allocation.gpus, list[int]()
-        for after in reversed(range(allocation.nodes)):
+        for after in reversed(range(self.count_nodes(allocation))):
             placement.append(min(self.gpus_per_node, left - after))
             left -= placement[-1]
-        return tuple(placement) if not left else ()
+        return tuple(placement)
+
+    def count_nodes(self, allocation: Allocation) -> int:
+        """Return an allocation's nodes; one with more GPUs than measured counts as several."""
+        return max(allocation.nodes, -(-allocation.gpus // self.gpus_per_node))
+
+    def place(self, nodes: Sequence[int]) -> Placement:
+        """Return the placement of GPUs, given the node of each; largest shares first.
+
+        Measurements depend on the order of nodes; the published simulator fills nodes in this one.
+        A node with more GPUs than measured counts as several.
+        """
+        most = self.gpus_per_node
+        shares = (
+            share
+            for held in Counter(nodes).values()
+            for share in (*[most] * (held // most), held % most)
+            if share
+        )
+        return tuple(sorted(shares, reverse=True))
 
     def step_seconds(self, placement: Placement, batch_size: int) -> float:
         """Return the seconds of a step at a total batch size; infinite where it was not measured.
@@ -147,8 +176,8 @@ class Application:
         key = placement, batch_size
         found = self._step_seconds.get(key)
         if found is None:
-            local = self.split(batch_size, sum(placement)) if placement else LocalBatch(0, 0)
-            step, sync = self.measure_step(placement, local.size) if placement else (math.inf, 0.0)
+            local = self.split(batch_size, sum(placement))
+            step, sync = self.measure_step(placement, local.size)
             if local.accumulated:
                 step += local.accumulated * (step - sync)
             found = self._step_seconds[key] = step
@@ -280,11 +309,3 @@ def _columns(rows: Sequence[StepTime]) -> tuple[list[int], list[float], list[flo
 def measure_gain(sqr: float, var: float, scale: float) -> float:
     """Return the progress of a step at `scale` times the initial batch size, given the noise."""
     return (var + sqr) / (var / scale + sqr)
-
-
-def place_on_nodes(nodes: Sequence[int]) -> Placement:
-    """Return the placement of GPUs, given the node of each; largest shares first.
-
-    Measurements depend on the order of nodes; the published simulator fills nodes in this one.
-    """
-    return tuple(sorted(Counter(nodes).values(), reverse=True))

@@ -62,7 +62,15 @@ class Throughput(Protocol):
     def keep_measured(self, job: JobSpec, menu: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
         """Return the entries of a menu on which a job makes progress at each batch size it reaches.
 
-        Jobs of measured applications keep all: they are modelled where they were not measured.
+        Jobs of measured applications keep all on types of known speed: they are modelled where they
+        were not measured.
+        """
+        ...
+
+    def relative_speed(self, job: JobSpec, gpu_type: str) -> float:
+        """Return the speed on a GPU type over that on the type that an application was measured on.
+
+        0 if it is not known; 1 for jobs of no application.
         """
         ...
 
@@ -141,8 +149,9 @@ class Profile:
         restarts: (GPU type, GPUs) to the measured seconds of a restart.
         by_nodes: Minimum number of nodes to the table of gangs that span as many or more. Without
             an entry, a gang is as fast as on fewer nodes; with a zero entry, it cannot span them.
-        applications: Measured applications, by the model of their jobs, in place of rates. They
-            are on one GPU type.
+        applications: Measured applications, by the model of their jobs, in place of rates. Where
+            they run on several GPU types, `rates` has them at their initial batch sizes on one GPU
+            of each, and the ratios of these hold everywhere.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
@@ -254,13 +263,12 @@ class Profile:
         """See `Throughput.rate`."""
         if job.timed and _admits(job.demand, allocation):
             return 1.0
-        if job.model in self.applications:
-            seconds = self._step_seconds(job, batch_size, allocation)
-            if seconds < inf:
-                return 1.0 / seconds
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
-        table = self._at(allocation.nodes, key) if self.by_nodes else self
-        rate = table.rates.get(key, 0.0)
+        if job.model in self.applications:
+            rate = 1.0 / self._step_seconds(job, batch_size, allocation)
+        else:
+            table = self._at(allocation.nodes, key) if self.by_nodes else self
+            rate = table.rates.get(key, 0.0)
         if rate > 0.0:
             return rate
         models = sorted({model for model, _, _, _ in self.rates} | self.applications.keys())
@@ -282,13 +290,22 @@ class Profile:
     def keep_measured(self, job: JobSpec, menu: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
         """See `Throughput.keep_measured`."""
         if job.model in self.applications:
-            return menu
+            kinds = {kind for kind in self.gpu_types if self.relative_speed(job, kind) > 0.0}
+            return tuple(there for there in menu if there.gpu_type in kinds)
         key = job.model, job.batch_sizes, job.demand, menu
         found = self._measured.get(key)
         if found is None:
             found = tuple(there for there in menu if runs_on(self, job, there))
             self._measured[key] = found
         return found
+
+    def relative_speed(self, job: JobSpec, gpu_type: str) -> float:
+        """See `Throughput.relative_speed`."""
+        app = self.applications.get(job.model)
+        if app is None or gpu_type == app.gpu_type:
+            return 1.0
+        there = self.rates.get((app.name, app.batch_size, gpu_type, 1), 0.0)
+        return there / self.rates[app.name, app.batch_size, app.gpu_type, 1] if there else 0.0
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
         """See `Throughput.restart`; uses the nearest measured number of GPUs of that type."""
@@ -306,7 +323,11 @@ class Profile:
         """
         if job.model in self.applications:
             app, gpus = self.applications[job.model], job.demand.size
-            return Allocation(app.gpu_type, gpus, -(-gpus // app.gpus_per_node))
+            known = [kind for kind in self.gpu_types if job.demand.allows(kind)]
+            fastest = max(
+                known, key=lambda kind: self.relative_speed(job, kind), default=app.gpu_type
+            )
+            return Allocation(fastest, gpus, -(-gpus // app.gpus_per_node))
         demand = job.demand
         key: tuple[object, ...] = demand.size, demand.types  # compared faster than the dataclass
         if len(self.gpu_types) > 1:
@@ -329,10 +350,9 @@ class Profile:
         A batch that is too small for its GPUs takes as long as the smallest that is not.
         """
         app = self.applications[job.model]
-        if allocation.gpu_type != app.gpu_type:
-            return inf
+        speed = self.relative_speed(job, allocation.gpu_type)
         size = max(batch_size, min(allocation.gpus * app.least_local, app.max_batch_size))
-        return app.step_seconds(app.pack(allocation), size)
+        return app.step_seconds(app.pack(allocation), size) / speed if speed else inf
 
     @cached_property
     def _measured(self) -> dict[tuple[object, ...], tuple[Allocation, ...]]:

@@ -1,8 +1,12 @@
 """Configurations: the entries of a job's menu that policies weigh (Sia, SOSP '23, section 3.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from predictor.allocation import Allocation
+from predictor.application import Application
+from predictor.arrays import Floats, Ints
 from solver.inventory import Inventory
 from solver.plan import ActiveJob
 
@@ -28,6 +32,18 @@ def list_configurations(job: ActiveJob, sizes: Mapping[str, int]) -> list[Alloca
         if gpus == least or power_of_two or gpus % size == 0:
             found.append(there)
     return found
+
+
+def describe(
+    app: Application, there: Sequence[tuple[ActiveJob, Allocation]]
+) -> tuple[Ints, Ints, Floats]:
+    """Return nodes as they were measured, GPUs, and speeds over those on the measured GPU type.
+
+    `there` are jobs of an application and configurations of their menus, at least one.
+    """
+    shapes = np.array([(app.count_nodes(entry), entry.gpus) for _, entry in there])
+    speeds = [job.throughput.relative_speed(job.spec, entry.gpu_type) for job, entry in there]
+    return shapes[:, 0], shapes[:, 1], np.array(speeds)
 
 
 def has_sizes(job: ActiveJob) -> bool:

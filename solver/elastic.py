@@ -42,7 +42,7 @@ from solver.backends.configurations import (
     price_gpus,
 )
 from solver.clearing import certify
-from solver.configurations import list_configurations, node_sizes
+from solver.configurations import describe, list_configurations, node_sizes
 from solver.guarantees import audit_types
 from solver.list_scheduling import Claim, next_round
 from solver.market import Market
@@ -59,6 +59,10 @@ PRICES = 240
 
 LEAST_PRICE = 1e-3
 """The least of them, as a share of the greatest."""
+
+ALIKE = 0.1
+"""Relative difference of work up to which jobs have equal delay prices per budget on several GPU
+types: otherwise those that might end last take turns on the fastest GPUs. Chosen by hand."""
 
 FIRST_GUESS = 3_600.0
 """Seconds on one GPU that are expected of a job of an application of which nothing is known."""
@@ -171,9 +175,10 @@ def _predict_seconds(
     agents = [agent for job, _ in there if (agent := job.belief.agent)]
     app, sizes = agents[0].app, agents[0].sizes
     sqr, var = np.array([agent.noise or experience.noise[name] for agent in agents]).T
-    nodes, gpus = np.array([(entry.nodes, entry.gpus) for _, entry in there]).T
+    nodes, gpus, relative = describe(app, there)
     model = fit_step_model(experience.steps[name])
-    speeds, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus, sizes)
+    goodputs, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus, sizes)
+    speeds = goodputs * relative
     work = np.array(
         [app.progress_after(app.epochs) * (1.0 - job.belief.share_done) for job, _ in there]
     )
@@ -190,23 +195,38 @@ def value_offers(situation: Situation, offers: Offers) -> Floats:
     # Even where restarts are long, a job that holds nothing is worth a start.
     stay = np.minimum(max(LONGEST_STAY, 2.0 * restart), left + restart)
     kept = np.where(offers.moves, np.maximum(1.0 - restart / stay, 0.0), 1.0)
-    budgets, gpus = _budgets(situation), situation.inventory.gpus
-    prices = price_delays(job_of, offers.gpus, speeds, work, budgets, gpus)
+    budgets, weights = _budgets(situation), weigh_gpus(offers)
+    capacity = sum(
+        weights.get(kind, 0.0) * gpus for kind, gpus in situation.inventory.capacities.items()
+    )
+    shares = offers.gpus * np.array([weights[entry.gpu_type] for entry in offers.allocations])
+    prices = price_delays(job_of, shares, speeds, work, budgets, capacity)
+    if len(weights) > 1:
+        prices = level_prices(prices, work, budgets)
     return np.asarray(prices[job_of] * speeds * kept)
 
 
+def weigh_gpus(offers: Offers) -> dict[str, float]:
+    """Return the mean speed of jobs on GPUs of each type, over that on each job's first one."""
+    first, seen = offers.firsts[offers.job_of], defaultdict[str, list[float]](list)
+    for row, (entry, start) in enumerate(zip(offers.allocations, first.tolist(), strict=True)):
+        if entry.gpus == offers.allocations[start].gpus and np.isfinite(offers.left[row]):
+            seen[entry.gpu_type].append(float(offers.left[start] / offers.left[row]))
+    return {kind: float(np.mean(found)) for kind, found in seen.items()}
+
+
 def price_delays(
-    job_of: Ints, gpus: Ints, speeds: Floats, work: Floats, budgets: Floats, capacity: int
+    job_of: Ints, gpus: Floats, speeds: Floats, work: Floats, budgets: Floats, capacity: float
 ) -> Floats:
     """Return the delay prices λ, shape (jobs,), at least 0.
 
     Args:
         job_of: Job of each configuration, ascending, shape (rows,).
-        gpus: GPUs of each configuration, shape (rows,).
+        gpus: GPUs of each configuration, weighted by their types' speeds, shape (rows,).
         speeds: Speed there over that on one GPU, shape (rows,); 0 where a job cannot run.
         work: Seconds of work left on one GPU, shape (jobs,).
         budgets: B, shape (jobs,).
-        capacity: G, GPUs of all types.
+        capacity: G, GPUs of all types, weighted alike.
     """
     dearest = (budgets.sum() + MAKESPAN) / capacity
     grid = dearest * np.append(0.0, np.geomspace(LEAST_PRICE, 1.0, PRICES))
@@ -222,6 +242,13 @@ def price_delays(
             found[job] = max(float(needed.min(axis=1).max()), 0.0)
             worth = worth + np.maximum((found[job] * speeds[rows] - rent).max(axis=1), 0.0)
     return found
+
+
+def level_prices(prices: Floats, work: Floats, budgets: Floats) -> Floats:
+    """Return the mean delay prices of jobs with alike work; arguments are of `price_delays`."""
+    logs = np.log(work / budgets)
+    alike = np.abs(logs[:, None] - logs) <= ALIKE
+    return np.asarray(budgets * (alike @ (prices / budgets)) / alike.sum(axis=1))
 
 
 def _budgets(situation: Situation) -> Floats:

@@ -8,8 +8,8 @@ from itertools import accumulate
 
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
-from predictor.job import JobSpec
-from predictor.throughput import Throughput, runs_on
+from predictor.job import JobSpec, Mode
+from predictor.throughput import Throughput
 
 MOST_GPUS = 1_000_000
 """Maximum cluster size, an engineering bound: placement keeps a table over all GPUs."""
@@ -213,7 +213,13 @@ class Inventory:
             menu = self.menu(demand)
             return throughput.keep_measured(job, menu) if len(menu) > 1 else menu
         runs = self._find_feasible(job, batch_size, throughput, demand)
-        rates = {found: throughput.rate(job, batch_size, found) for found in runs}
+        adapts = job.mode is Mode.GOODPUT
+        rates = {
+            found: throughput.relative_speed(job, found.gpu_type)
+            if adapts
+            else throughput.rate(job, batch_size, found)
+            for found in runs
+        }
         return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))
 
     def can_run(self, job: JobSpec, batch_size: int, throughput: Throughput) -> bool:
@@ -225,8 +231,9 @@ class Inventory:
     def _find_feasible(
         self, job: JobSpec, batch_size: int, throughput: Throughput, demand: Demand
     ) -> Iterator[Allocation]:
-        for found in self.menu(demand):
-            if runs_on(throughput, job, found) and throughput.can_run(job, batch_size, found):
+        adapts = job.mode is Mode.GOODPUT  # its batch size follows its GPUs
+        for found in throughput.keep_measured(job, self.menu(demand)):
+            if adapts or throughput.can_run(job, batch_size, found):
                 yield found
 
     def _menu(self, demand: Demand) -> Iterable[Allocation]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from containers.runtime import Observation
-from predictor.application import Placement, place_on_nodes
+from predictor.application import Placement
 from predictor.belief import Belief
 from predictor.throughput import Throughput
 from solver.inventory import Inventory
@@ -67,8 +67,10 @@ class LastRound:
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def find_placement(self, job_id: int) -> Placement:
-        """Return a job's GPUs by node."""
-        return place_on_nodes([self.inventory.node(gpu) for gpu in self.leases[job_id]])
+        """Return the GPUs by node of a job that chooses its batch sizes."""
+        agent = self.beliefs[job_id].agent
+        assert agent is not None, "the job chooses its batch sizes"
+        return agent.app.place([self.inventory.node(gpu) for gpu in self.leases[job_id]])
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
         """Return the share of a job's training time in which the other job of its pair also ran.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
 from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
 from containers.virtual.truth import GroundTruth
-from predictor.application import Application, Placement, place_on_nodes
+from predictor.application import Application, Placement
 from predictor.errors import InputError
 from predictor.goodput import Agent
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
@@ -25,6 +25,7 @@ class TrainingJob:
         agent: What it has measured, if it chooses its batch sizes; else None.
         gpus: GPUs that it holds.
         placement: Its GPUs by node.
+        speed: Its speed on GPUs of their type, over that on the measured one.
         restart_left: Seconds until its restart is over.
         progress: Progress since its beginning, in steps of the initial batch size.
         seconds: Training time in the last round.
@@ -36,6 +37,7 @@ class TrainingJob:
     agent: Agent | None = None
     gpus: tuple[int, ...] = ()
     placement: Placement = ()
+    speed: float = 1.0
     restart_left: float = 0.0
     started: bool = False
     epoch: int = 0
@@ -87,7 +89,7 @@ class TrainingJob:
         if step == math.inf:
             problem = f"{self.app.name} was not measured at batch size {size} on {self.placement}"
             raise InputError(f"job {self.spec.job_id}", problem, "add the measurements")
-        goodput = gain / step
+        goodput = gain / step * self.speed
         end = self.app.progress_after(self.epoch + 1)
         if self.progress + goodput * seconds < end:
             self.progress += goodput * seconds
@@ -172,7 +174,8 @@ class ApplicationCluster(SimulatedCluster):
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
             allocation = self._terms.allocation(job.spec, lease.gpus)
             job.restart_left = self._terms.restart(allocation)
-            job.placement = place_on_nodes(nodes)
+            job.placement = job.app.place(nodes)
+            job.speed = self._terms.throughputs.relative_speed(job.spec, allocation.gpu_type)
         job.gpus, job.started = lease.gpus, True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 

@@ -13,7 +13,17 @@ from flows.api.forecast import ForecastRow, forecast_change
 from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.named_commands import NamedCommands
 from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow, censor
+from flows.api.rows import (
+    Accepted,
+    DryRun,
+    EventRow,
+    JobRow,
+    NodeRow,
+    QueueRow,
+    Status,
+    WindowRow,
+    censor,
+)
 from flows.api.submission import parse_job
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import validate_fields
@@ -96,7 +106,7 @@ class AuthorizedApi(NamedCommands):
             raise NotAllowed("tenant", problem, "leave it out")
         return self.service.store_code(archive, tenant)
 
-    def forecast_job(self, job: JobFile | Mapping[str, Any]) -> QueueRow:
+    def forecast_job(self, job: JobFile | Mapping[str, Any]) -> DryRun:
         """Forecast the start and end of a job, without submitting it.
 
         Raises:

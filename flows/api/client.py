@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from flows.api.log_format import format_logs
 from flows.api.named_commands import NamedCommands
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
+from flows.api.rows import Accepted, DryRun, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
 from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
@@ -92,9 +92,9 @@ class Client(NamedCommands):
         stored: str = self._request("POST", path, content=archive)["sha256"]
         return stored
 
-    def forecast_job(self, job: "JobFile | Mapping[str, Any]") -> QueueRow:
+    def forecast_job(self, job: "JobFile | Mapping[str, Any]") -> DryRun:
         """Forecast the start and end of a job, without submitting it."""
-        return self._parse(QueueRow, self._request("POST", "/jobs/forecast", _fields(job)))
+        return self._parse(DryRun, self._request("POST", "/jobs/forecast", _fields(job)))
 
     def forecast(self, change: "WhatIf | Mapping[str, Any]") -> "list[ForecastRow]":
         """Forecast the active jobs; see `AuthorizedApi.forecast`."""

@@ -6,16 +6,17 @@ They need no running scheduler: its next round takes them in.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from containers.runtime import EventKind
-from flows.api.history import solve_last_round
+from flows.api.history import ServiceHistory, solve_last_round
 from flows.api.queries import ServiceQueries
 from flows.api.queue import make_queue_rows
 from flows.api.requests import WindowRequest
-from flows.api.rows import QueueRow, format_jobs
+from flows.api.rows import DryRun, QueueRow, SizeRow, format_jobs
 from flows.api.submission import make_specs
 from flows.runs.job_file import JobFile
 from flows.scheduler.admission import (
@@ -27,11 +28,14 @@ from flows.scheduler.admission import (
     check_terms,
 )
 from flows.scheduler.intake import NEW_SERVICE, NODES_OF_SLURM, refuse_image
+from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseError
 from predictor.image import find_code
 from predictor.job import JobSpec
 from predictor.options import NO_OPTIONS
-from solver.inventory import Pool
+from solver.configurations import list_configurations, node_sizes
+from solver.inventory import Inventory, Pool
+from solver.plan import ActiveJob
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
 from tasks.record import RuntimeKind
 from tasks.rollouts import forecast_times
@@ -401,16 +405,43 @@ class ServiceCommands(ServiceQueries):
                 return names.index(target)
         return self.find_node(target)
 
-    def forecast_job(self, job: JobSpec) -> QueueRow:
+    def forecast_job(self, job: JobSpec) -> DryRun:
         """Forecast a job as if it had arrived in the last round; it is not accepted.
 
         Raises:
             InputError: The cluster cannot run the job.
         """
         self.check_job(job)
-        history = self.read_history()
-        new = replace(job, job_id=self.inbox.last() + 1)
+        history, new = self.read_history(), replace(job, job_id=self.inbox.last() + 1)
+        row, active, inventory = self._try(history, new)
+        known = row.deadline_in_s is not None and active.forecast is not None
+        size = self._find_size(history, new, active, inventory) if known else None
+        fields = {field.name: getattr(row, field.name) for field in dataclass_fields(row)}
+        return DryRun(**fields, size=size)
+
+    def _find_size(
+        self, history: ServiceHistory, new: JobSpec, active: ActiveJob, inventory: Inventory
+    ) -> SizeRow | None:
+        """Find the size of an elastic job that should meet its deadline; see `DryRun`."""
+        menu = inventory.menu_of(new, new.batch_size, active.throughput, elastic=True)
+        if len({entry.gpus for entry in menu}) < 2:
+            return None
+        sizes = list_configurations(replace(active, menu=menu), node_sizes(inventory))
+        work = {entry: active.run_time(entry).remaining * entry.gpus for entry in sizes}
+        for entry in sorted(sizes, key=lambda entry: (work[entry], entry.gpus)):
+            if work[entry] > new.options.deadline_seconds * entry.gpus:
+                continue  # late even if it starts at once
+            kinds = (entry.gpu_type,) if inventory.mixed else new.demand.types
+            gang = replace(new, demand=Demand(entry.gpus, entry.gpus, kinds))
+            row, _, _ = self._try(history, gang)
+            if row.in_time == "yes" and row.ends_in_s is not None:
+                kind = entry.gpu_type if inventory.mixed else ""
+                return SizeRow(kind, entry.gpus, row.ends_in_s, work[entry] / 3600.0)
+        return None
+
+    def _try(self, history: ServiceHistory, new: JobSpec) -> tuple[QueueRow, ActiveJob, Inventory]:
+        """Return a new job's forecast, the job, and the nodes in service or, without any, all."""
         run, this = solve_last_round(self.run, history, [*self.list_pending(history), new])
         times = forecast_times(run, this, {new.job_id})
         (row,) = make_queue_rows(run, this, [new.job_id], times)
-        return row
+        return row, this.active[new.job_id], this.nodes.inventory or this.nodes.whole

@@ -116,6 +116,34 @@ class QueueRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRow:
+    """GPUs of one type on which a job should meet its deadline.
+
+    Attributes:
+        gpu_type: Their type; empty if the cluster has only one.
+        ends_in_s: Expected end.
+        gpu_hours: Expected GPU time of the job.
+    """
+
+    gpu_type: str
+    gpus: int
+    ends_in_s: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun(QueueRow):
+    """The forecast of a job that was not submitted.
+
+    Attributes:
+        size: If it is elastic and has a deadline, the GPUs that meet it (`in_time` is `yes`) in the
+            least GPU time; else None, or if none do.
+    """
+
+    size: SizeRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EventRow:
     """An event of a job or node, or a command about it.
 

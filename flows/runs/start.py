@@ -13,6 +13,7 @@ from flows.runs.workload_source import Source
 from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.errors import InputError, WarehouseError
+from predictor.job import Mode
 from predictor.throughput import UNTYPED, Profile
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel
@@ -39,6 +40,7 @@ from tasks.record import (
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
+from warehouse.workloads.applications import find_truth
 
 Typed = TypeVar("Typed", Pool, TypeLevel, TenantCells)
 
@@ -63,12 +65,24 @@ def make_start(
 def fit_to_cluster(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
     """Adapt settings and workload to the cluster's GPU types; refuse jobs that can never fit it.
 
-    If jobs hold shares of GPUs, each GPU becomes a node of slots.
+    If jobs hold shares of GPUs, each GPU becomes a node of slots. Jobs of applications that choose
+    their batch sizes are tuned to no more GPUs than there are of a type.
     """
     settings = _typed(_slotted(asked, workload.slots), workload.profile)
     workload = replace(workload, profile=_placed(workload.profile, settings.pools))
+    workload = _tuned(workload, max(settings.inventory.capacities.values()))
     workload.check_fits(settings.inventory)
     return settings, workload
+
+
+def _tuned(workload: Workload, most: int) -> Workload:
+    specs, truths = [*workload.specs], [*workload.truths]
+    for place, spec in enumerate(specs):
+        demand = spec.demand
+        if spec.mode is Mode.GOODPUT and demand.least <= most < demand.tuned:
+            specs[place] = replace(spec, demand=replace(demand, tuned=most))
+            truths[place] = find_truth(specs[place], workload.profile)
+    return replace(workload, specs=tuple(specs), truths=tuple(truths))
 
 
 def _slotted(settings: Settings, slots: int) -> Settings:

@@ -230,14 +230,15 @@ class Source(WorkloadSettings):
         if self.format not in list(Format):
             return self._read_plugged(self.trace, gpu_types)
         if self.applications:
-            from warehouse.workloads.applications import read_application_jobs, read_applications
+            from warehouse.workloads.applications import (
+                read_application_jobs,
+                read_application_profile,
+            )
 
             if self.format == Format.JOBS:
                 from flows.runs.job_file import read_jobs_file
-                from predictor.throughput import Profile
 
-                apps = read_applications(self.applications, gpu_types)
-                profile = Profile({}, source=str(self.applications), applications=apps)
+                profile = read_application_profile(self.applications, gpu_types)
                 return read_jobs_file(self.trace, profile)
             return read_application_jobs(self.trace, self.applications, gpu_types)
         format_ = Format(self.format)

@@ -22,7 +22,7 @@ from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.log_format import format_logs
 from flows.api.named_commands import NamedCommands
 from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
+from flows.api.rows import Accepted, DryRun, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import make_input_error
@@ -94,7 +94,7 @@ async def store_code(
 
 
 @routes.post("/jobs/forecast")
-async def forecast_job(job: JobFile, api: Api, backend: Service) -> QueueRow:
+async def forecast_job(job: JobFile, api: Api, backend: Service) -> DryRun:
     """Forecast the start and end of a job, without submitting it."""
     return await backend.simulate(api, methodcaller("forecast_job", job))
 

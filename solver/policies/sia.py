@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from predictor.allocation import Allocation
 from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import relative_gap
 from solver.backends.configurations import choose_configurations
-from solver.configurations import list_configurations, node_sizes
+from solver.configurations import describe, list_configurations, node_sizes
 from solver.launches import count_launches
 from solver.list_scheduling import Claim, next_round
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
@@ -40,8 +38,7 @@ class Sia(Policy):
     Jayaram Subramanya et al., Sia (SOSP '23), section 3.4. A configuration is a GPU type with a
     power of two of GPUs on a node, or whole nodes. A job's goodputs are divided by the least one.
     Configurations that need a restart count less: the factor is (age - restarts · cost) /
-    (age + cost). A job that has no model yet runs on its first configuration. Measured applications
-    run on one type; on several types, jobs have the rates of their tables.
+    (age + cost). A job that has no model yet runs on its first configuration of a type.
     """
 
     name = "sia"
@@ -112,8 +109,8 @@ def find_normalized_goodputs(job: ActiveJob, sizes: Mapping[str, int]) -> dict[A
     there = [found for found in list_configurations(job, sizes) if found.gpus <= most]
     agent = job.belief.agent
     if agent is not None and agent.noise is not None and agent.steps:
-        nodes, gpus = np.array([(found.nodes, found.gpus) for found in there]).T
-        goodputs = agent.find_goodputs(nodes, gpus)
+        nodes, gpus, speeds = describe(agent.app, [(job, entry) for entry in there])
+        goodputs = agent.find_goodputs(nodes, gpus) * speeds
         found = dict(zip(there, goodputs.tolist(), strict=True))
     else:
         found = {allocation: job.rate(allocation) for allocation in there}

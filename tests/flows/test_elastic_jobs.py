@@ -211,3 +211,18 @@ def test_what_an_application_cannot_do_is_refused(
     with pytest.raises(InputError) as refused:
         read_applied(tmp_path, APPLIED.replace(*changed, 1))
     assert f"]: {told}" in str(refused.value)
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "sia", "srtf"])
+def test_jobs_of_applications_choose_among_gpu_types(policy: str, tmp_path: Path) -> None:
+    (trace := tmp_path / "jobs.toml").write_text(APPLIED)
+    apps = write_applications(tmp_path / "apps")
+    (apps / "gpu_types.csv").write_text("application,gpu_type,speed\ntoy,t4,1\ntoy,a100,4\n")
+    pools = Pool("t4", 4, 2), Pool("a100", 4, 4)  # nodes larger than measured
+    source = Source(trace=trace, format="jobs", applications=apps)
+    settings = Settings(policy, pools, round_seconds=20.0, restart_seconds=5.0)
+    made = make(make_start(source.open(gpu_types=("t4", "a100")), settings))
+    check_sound(made)
+    check_stored(tmp_path / "runs", made)
+    used = {gpu for state in made.states for held in state.leases.values() for gpu in held}
+    assert used & set(range(4, 8))  # the fast type

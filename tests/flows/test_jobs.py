@@ -356,3 +356,21 @@ def test_a_launch_is_described_in_words() -> None:
     assert describe_launch(other) == (
         "on 2 GPUs, each of the tasks 0-3%2: a:1, sleep 'a b', with A=1, for 9,000 s at most"
     )
+
+
+def test_a_dry_run_names_the_size_that_meets_a_deadline_in_least_gpu_time(
+    typed: Typed, service: Path
+) -> None:
+    go(service, 1, jobs=[JOB])
+    small = "--model", "conv-small", "--batch-size", "32", "--epochs", "400"
+    asked = *small, "--min-gpus", "1", "--max-gpus", "4", "--dry-run", "--deadline"
+    (ahead,) = typed("submit", *asked, "1000000")
+    loose = ahead["size"]
+    assert (loose["gpus"], loose["gpu_type"]) == (1, "")
+    alone = loose["gpu_hours"] * 3600  # two GPUs are 5 % faster
+    (ahead,) = typed("submit", *asked, str(0.975 * alone))
+    assert ahead["size"]["gpus"] > 1
+    assert ahead["size"]["ends_in_s"] <= 0.975 * alone
+    assert ahead["size"]["gpu_hours"] > loose["gpu_hours"]
+    (ahead,) = typed("submit", *asked, "1")
+    assert ahead["size"] is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from predictor.allocation import Allocation, Demand
-from predictor.application import LocalBatch, place_on_nodes
+from predictor.application import LocalBatch
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.applications import toy_profile
@@ -53,11 +53,11 @@ def test_rates_are_those_of_packed_gpus_of_its_type(tmp_path: Path) -> None:
     assert profile.reference(spec) == Allocation("t4", 4, 2)
     assert profile.rate(spec, 40, Allocation("t4", 4, 2)) == pytest.approx(1 / 1.5)
     assert profile.applications["toy"].pack(Allocation("t4", 3, 2)) == (2, 1)
-    too_full = Allocation("t4", 4, 1)
-    for allocation in (too_full, Allocation("v100", 4, 2)):
-        assert not profile.can_run(spec, 40, allocation)
-        with pytest.raises(InputError, match="no throughput for toy with batch size 40"):
-            profile.rate(spec, 40, allocation)
+    larger_node, other_type = Allocation("t4", 4, 1), Allocation("v100", 4, 2)
+    assert profile.rate(spec, 40, larger_node) == pytest.approx(1 / 1.5)
+    assert not profile.can_run(spec, 40, other_type)
+    with pytest.raises(InputError, match="no throughput for toy with batch size 40"):
+        profile.rate(spec, 40, other_type)
 
 
 def test_a_batch_too_small_for_its_gpus_is_as_slow_as_the_smallest_that_is_not(
@@ -69,5 +69,8 @@ def test_a_batch_too_small_for_its_gpus_is_as_slow_as_the_smallest_that_is_not(
     assert profile.rate(spec, 10, there) == profile.rate(spec, 20, there) == pytest.approx(1.0)
 
 
-def test_a_placement_counts_gpus_by_node() -> None:
-    assert place_on_nodes([1, 3, 3, 3]) == (3, 1)
+def test_a_placement_counts_gpus_by_node_and_a_larger_node_as_several(tmp_path: Path) -> None:
+    app = toy_profile(tmp_path).applications["toy"]  # measured on nodes of two GPUs
+    assert app.place([1, 3, 3]) == (2, 1)
+    assert app.place([1, 3, 3, 3]) == (2, 1, 1)
+    assert app.pack(Allocation("t4", 3, 1)) == (2, 1)

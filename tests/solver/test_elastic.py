@@ -22,10 +22,13 @@ from solver.backends.configurations import (
 from solver.elastic import (
     MAKESPAN,
     Experience,
+    Offers,
+    level_prices,
     make_offers,
     plan_sizes,
     price_delays,
     value_offers,
+    weigh_gpus,
 )
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Situation
@@ -89,6 +92,20 @@ def test_delay_prices_make_the_market_worth_what_waiting_costs() -> None:
     price = price_gpus(table, {"a": 16})["a"]
     gains = (max(worth - price * c.gpus for c, worth in row.items()) for row in table)
     assert 16 * price + sum(gains) == pytest.approx(3.0 + MAKESPAN, rel=0.01)
+
+
+def test_jobs_of_alike_work_have_equal_prices_on_several_types() -> None:
+    prices, budgets = np.array([1.0, 3.0, 8.0]), np.array([1.0, 2.0, 1.0])
+    found = level_prices(prices, np.array([100.0, 190.0, 50.0]), budgets)
+    assert found == pytest.approx([1.25, 2.5, 8.0])  # 100 and 95 of work per budget are alike
+
+
+def test_gpus_are_weighed_by_the_speeds_of_jobs_on_their_types() -> None:
+    fast, slow = Allocation("a", 1), Allocation("b", 1)
+    left = np.array([10.0, 30.0, 6.0, 20.0, 20.0])
+    entries = fast, slow, Allocation("a", 2), fast, slow
+    offers = Offers(np.array([0, 0, 0, 1, 1]), entries, left, np.ones(5, bool))
+    assert weigh_gpus(offers) == pytest.approx({"a": 1.0, "b": 2.0 / 3.0})
 
 
 def faster(seen: ActiveJob, speeds: tuple[float, ...]) -> ActiveJob:

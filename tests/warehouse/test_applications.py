@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from predictor.allocation import Demand
+from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from tests.applications import FILES, write_applications, write_jobs
-from warehouse.workloads.applications import read_application_jobs
+from warehouse.workloads.applications import read_application_jobs, read_application_profile
 
 
 def refusal(folder: Path, *jobs: str, **changed: tuple[str, ...]) -> str:
@@ -46,6 +46,32 @@ def test_a_workload_without_jobs_is_refused(tmp_path: Path) -> None:
     path, folder = write_jobs(tmp_path), write_applications(tmp_path / "apps")
     with pytest.raises(InputError, match=r"jobs\.csv: holds no jobs"):
         read_application_jobs(path, folder)
+
+
+SPEEDS = "application,gpu_type,speed\ntoy,t4,1\ntoy,a100,4\ntoy,rtx,2\n"
+
+
+def test_speeds_are_relative_to_the_measured_type(tmp_path: Path) -> None:
+    folder = write_applications(tmp_path)
+    (folder / "gpu_types.csv").write_text(SPEEDS)
+    profile = read_application_profile(folder, ("t4", "a100"))
+    path = write_jobs(tmp_path, "a,0,toy,2,20")
+    (spec,) = read_application_jobs(path, folder, ("t4", "a100")).specs
+    assert profile.reference(spec) == Allocation("a100", 2)  # the fastest
+    measured = profile.rate(spec, 20, Allocation("t4", 2))
+    assert profile.rate(spec, 20, Allocation("a100", 2)) == pytest.approx(4 * measured)
+    without = read_application_profile(folder, ("rtx", "a100"))  # without the measured type
+    assert without.rate(spec, 20, Allocation("rtx", 2)) == pytest.approx(2 * measured)
+    assert without.rate(spec, 20, Allocation("a100", 2)) == pytest.approx(4 * measured)
+
+
+def test_missing_speeds_are_named(tmp_path: Path) -> None:
+    folder = write_applications(tmp_path)
+    with pytest.raises(InputError, match=r"the cluster has t4, v100; add gpu_types\.csv"):
+        read_application_profile(folder, ("t4", "v100"))
+    (folder / "gpu_types.csv").write_text(SPEEDS)
+    with pytest.raises(InputError, match=r"gpu_types\.csv: has no speed of toy on v100"):
+        read_application_profile(folder, ("t4", "v100"))
 
 
 def replaced(file: str, line: int, text: str) -> dict[str, tuple[str, ...]]:

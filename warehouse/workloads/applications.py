@@ -5,8 +5,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from itertools import pairwise
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,10 @@ FILES = {
 }
 """Files of a folder of applications, with the columns that are read."""
 
+SPEEDS = "gpu_types.csv"
+"""File of a folder for clusters of several GPU types: speeds of applications relative to those of
+the type that was measured."""
+
 JOB_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 """Columns of a workload."""
 
@@ -50,15 +54,11 @@ def read_applications(folder: Path, gpu_types: Collection[str] = ()) -> dict[str
 
     Args:
         folder: The folder, with `FILES`.
-        gpu_types: The GPU type of the cluster: the measurements are of one type, and do not name
-            it.
+        gpu_types: The GPU types of the cluster, of which the first counts as measured.
 
     Raises:
-        InputError: A file cannot be read, a field is wrong, or there are several GPU types.
+        InputError: A file cannot be read or a field is wrong.
     """
-    if len(gpu_types) > 1:
-        problem = f"are measured on one GPU type, and the cluster has {', '.join(gpu_types)}"
-        raise InputError("applications", problem, "give a cluster of one type")
     gpu_type = next(iter(gpu_types), UNTYPED)
     steps = _read_of(folder, "placements.csv", _parse_placement)
     for name, rows in _read_of(folder, "scalability.csv", _parse_counts).items():
@@ -91,6 +91,50 @@ def read_applications(folder: Path, gpu_types: Collection[str] = ()) -> dict[str
             training=tuple(epochs_seen),
         )
     return found
+
+
+def read_application_profile(folder: Path, gpu_types: Collection[str] = ()) -> Profile:
+    """Read a folder of measured applications as a profile.
+
+    Args:
+        folder: The folder, with `FILES`, and `SPEEDS` for several GPU types.
+        gpu_types: The GPU types of the cluster; without `SPEEDS` it is the measured one.
+
+    Raises:
+        InputError: A file cannot be read, a field is wrong, or a speed is missing.
+    """
+    applications, rates = read_applications(folder, gpu_types), {}
+    if len(gpu_types) > 1 or ((folder / SPEEDS).is_file() and not {*gpu_types} <= {UNTYPED}):
+        speeds = _read_speeds(folder, applications, gpu_types)
+        for name, app in applications.items():
+            app = applications[name] = app.at_speed(speeds[name, app.gpu_type])
+            step = app.step_seconds((1,), app.batch_size)
+            if step == math.inf:
+                problem = f"{name} was not measured at batch size {app.batch_size} on one GPU"
+                raise InputError(str(folder), problem, "add the measurement")
+            for kind in gpu_types:
+                speed = speeds[name, kind] / speeds[name, app.gpu_type]
+                rates[name, app.batch_size, kind, 1] = speed / step
+    return Profile(rates, source=str(folder), applications=applications)
+
+
+def _read_speeds(
+    folder: Path, names: Collection[str], gpu_types: Collection[str]
+) -> dict[tuple[str, str], float]:
+    """Return the speeds of applications by GPU type, over those on the measured one."""
+    path, columns = folder / SPEEDS, ("application", "gpu_type", "speed")
+    if not path.is_file():
+        problem = f"are measured on one GPU type, and the cluster has {', '.join(gpu_types)}"
+        remedy = f"add {SPEEDS} to the folder, with {', '.join(columns)}"
+        raise InputError("applications", problem, remedy)
+    speeds = {
+        (row.name("application"), row.name("gpu_type")): row.positive("speed", float)
+        for row in read_rows(path, columns)
+    }
+    for name, kind in product(names, gpu_types):
+        if (name, kind) not in speeds:
+            raise InputError(str(path), f"has no speed of {name} on {kind}", "add a line")
+    return speeds
 
 
 def _rows(folder: Path, file: str) -> list[Row]:
@@ -177,8 +221,8 @@ def read_application_jobs(trace: Path, folder: Path, gpu_types: Collection[str] 
     Raises:
         InputError: A file cannot be read or a field is wrong; the error names file and line.
     """
-    applications = read_applications(folder, gpu_types)
-    profile = Profile({}, source=str(folder), applications=applications)
+    profile = read_application_profile(folder, gpu_types)
+    applications = profile.applications
     jobs, places = [], {}
     for job_id, row in enumerate(read_rows(trace, JOB_COLUMNS)):
         spec = _parse_job(row, job_id, applications)
@@ -190,7 +234,7 @@ def read_application_jobs(trace: Path, folder: Path, gpu_types: Collection[str] 
     return Workload(source=trace.name, specs=specs, truths=truths, profile=profile, places=places)
 
 
-def _parse_job(row: Row, job_id: int, applications: dict[str, Application]) -> JobSpec:
+def _parse_job(row: Row, job_id: int, applications: Mapping[str, Application]) -> JobSpec:
     name = row.name("application")
     app = applications.get(name)
     if app is None:
