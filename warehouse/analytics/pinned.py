@@ -19,6 +19,10 @@ from warehouse.store.ledger import HEADER_FILE
 from warehouse.store.parts import round_files
 
 
+TRIES = 100
+"""Most tries to link the files of a run. An engineering bound."""
+
+
 @contextmanager
 def pin_files(warehouse: Path, runs: Sequence[str] | None) -> Iterator[Path]:
     """Yield a folder like the warehouse, with links to the present files of runs, by default all.
@@ -42,8 +46,10 @@ def pin_files(warehouse: Path, runs: Sequence[str] | None) -> Iterator[Path]:
 def _link_all(warehouse: Path, runs: Sequence[str] | None, pinned: Path) -> None:
     folders = run_folders(warehouse) if runs is None else [place_of(warehouse, run) for run in runs]
     for folder in folders:
-        while not _link(folder, pinned / folder.relative_to(warehouse)):
-            pass  # a file was replaced between listing and linking, which takes milliseconds
+        place = pinned / folder.relative_to(warehouse)
+        # A file can be replaced between listing and linking, which takes milliseconds.
+        if not any(_link(folder, place) for _ in range(TRIES)):
+            raise FileNotFoundError(str(folder))
     others = [*(records_folder(warehouse) / EMPTY).glob("*.parquet")]
     for path in (*others, *warehouse.glob("campaigns/*/cells.parquet")):
         place = pinned / path.relative_to(warehouse)
