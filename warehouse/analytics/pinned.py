@@ -18,7 +18,6 @@ from warehouse.store.folder import (
 from warehouse.store.ledger import HEADER_FILE
 from warehouse.store.parts import round_files
 
-
 TRIES = 100
 """Most tries to link the files of a run. An engineering bound."""
 
