@@ -150,18 +150,23 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
         raise WarehouseError(str(path), problem, remedy) from None
 
 
-def read_groups(path: Path, schema: pa.Schema | None = None, first: int = 0) -> Iterator[pa.Table]:
-    """Read a file's columns, by default all, by row group from the row `first` on.
-
-    Raises as `open_parquet` does.
-    """
+def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read a file's columns by row group; raise as `open_parquet` does."""
     with open_parquet(path) as file:
-        names = file.schema_arrow.names if schema is None else schema.names
         for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if first < rows:
-                yield file.read_row_group(group, names).select(names)[first:]
-            first = max(first - rows, 0)
+            yield file.read_row_group(group, schema.names).select(schema.names)
+
+
+def read_few(path: Path, rows: int, first: int) -> Iterator[pa.Table]:
+    """Read a file from the row `first` on, a few rows at a time; raise as `open_parquet` does."""
+    with open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            held = file.metadata.row_group(group).num_rows
+            for batch in file.iter_batches(rows, row_groups=[group]) if first < held else ():
+                if first < len(batch):
+                    yield pa.Table.from_batches([batch])[first:]
+                first, held = max(first - len(batch), 0), held - len(batch)
+            first = max(first - held, 0)
 
 
 def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:

@@ -15,7 +15,7 @@ from predictor.rows import from_row, get_typed_fields, hash_content
 from tasks.layout import VERSION
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
-from warehouse.store.arrow import drop_empty_rows, read_from, read_groups, read_parquet
+from warehouse.store.arrow import drop_empty_rows, read_few, read_from, read_parquet
 from warehouse.store.checksums import read_sums
 from warehouse.store.files import WORKLOAD, HeaderLabel, PlayedJob, RoundLabel
 from warehouse.store.folder import (
@@ -232,13 +232,12 @@ def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
 def _walk_whole(folder: Path, first: int) -> Iterator[Stored[RoundRecord]]:
     """Yield the rounds of an ended run from a round on; decode a few at a time."""
     path, number = folder / WHOLE, first
-    for table in read_groups(path, first=first):
-        for at in range(0, len(table), FEW_ROUNDS):
-            for found in _decode(path, partial(_decode_rounds, table[at : at + FEW_ROUNDS])):
-                if found.record.round != number:
-                    raise WarehouseError(f"{folder}", f"round {number} is missing", RESTORE)
-                number += 1
-                yield found
+    for table in read_few(path, FEW_ROUNDS, first):
+        for found in _decode(path, partial(_decode_rounds, table)):
+            if found.record.round != number:
+                raise WarehouseError(f"{folder}", f"round {number} is missing", RESTORE)
+            number += 1
+            yield found
 
 
 def _check_links(
