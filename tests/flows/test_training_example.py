@@ -1,0 +1,112 @@
+"""The example of a training job, as its user would run it: registry, code, data, endpoint."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flows.api.client import Client
+from flows.api.code import store_fields
+from flows.api.submission import read_job_fields
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import open_run, schedule
+from harness.dockerd import OUTSIDE, PLAIN, Dockerd, mounts, node_table, python
+from harness.waiting import wait_for
+from tests.containers.test_grants import PASSWORD, PULLED, REGISTRY, USER, log_in, registry
+from tests.flows.served import SECRET, served
+from warehouse.inbox.inbox import Inbox
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "training"
+
+OUTSIDERS = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Proxy(BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.path == "http://data.example/points.csv"
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        self.wfile.write(b"".join(b"%d,%d\\n" % (x, 2 * x + 1) for x in range(3)))
+    def do_POST(self):
+        assert self.path == "http://tracker.example/losses"
+        with open(sys.argv[1], "ab") as file:
+            file.write(self.rfile.read(int(self.headers["Content-Length"])) + b"\\n")
+        self.send_response(200)
+        self.end_headers()
+HTTPServer(("", 8098), Proxy).serve_forever()
+"""
+"""A proxy on a machine outside that stands for the data's host and the endpoint."""
+
+
+@contextmanager
+def outsiders(daemon: Dockerd, losses: Path) -> Iterator[None]:
+    command = ["ip", "netns", "exec", "outside", python(), "-c", OUTSIDERS, str(losses)]
+    with subprocess.Popen(daemon.within(*command), stderr=subprocess.DEVNULL) as server:
+        try:
+            connect = f"import socket; socket.create_connection(('{OUTSIDE}', 8098))"
+            asked = daemon.within(python(), "-c", connect)
+            wait_for(
+                lambda: subprocess.run(asked, capture_output=True).returncode,
+                lambda code: code == 0,
+                every=0.1,
+            )
+            yield
+        finally:
+            server.kill()
+
+
+def test_the_example_trains_logs_and_resumes(
+    daemon: Dockerd, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = ", ".join(f'"{path}"' for path in mounts())
+    (file := tmp_path / "cluster.toml").write_text(
+        f'''storage = "{storage}"
+images = ["{REGISTRY}/team/*"]
+pull = true
+user = "1000:1000"
+mounts = [{read}]
+grace_seconds = 20
+[networks.internet]
+docker = "egress"
+proxy = "http://{OUTSIDE}:8098"
+{node_table("one", daemon.endpoint)}'''
+    )
+    options = ServiceOptions(cluster=file, round_seconds=1.0, restart_seconds=0.5, driver="plain")
+    fields = read_job_fields(EXAMPLE / "job.toml", {"image": PULLED})
+    fields |= {"command": [python(), "train.py"]}
+    fields["environment"] |= {"EPOCHS": "60", "REST": "0.1"}
+    losses = tmp_path / "losses"
+    client = daemon.client()
+    network = client.networks.create("egress")
+    with registry(daemon, tmp_path), outsiders(daemon, losses):
+        log_in(tmp_path, monkeypatch)
+        client.images.get(PLAIN).tag(PULLED)
+        client.images.push(PULLED, auth_config={"username": USER, "password": PASSWORD})
+        client.images.remove(PULLED)
+        with Inbox(tmp_path) as inbox, served(tmp_path) as url, Client(url, SECRET) as service:
+
+            def go(rounds: int = 1) -> None:
+                with open_run(tmp_path, inbox, options) as run:
+                    schedule(run, tmp_path, rounds=rounds)
+
+            def said() -> list[str]:
+                lines = b"".join(service.read_logs("fit")).decode().splitlines()
+                return [line for line in lines if "epoch" in line]
+
+            go(0)
+            service.submit(store_fields(fields, service, EXAMPLE))
+            while not losses.exists():  # while its image is pulled, and its data fetched
+                go()
+            service.requeue("fit")
+            while service.get_job("fit").status != "finished":
+                go()
+            first, stopped, again, last = said()
+    network.remove()
+    rows = [json.loads(line) for line in losses.read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == list(range(1, 61))
+    assert rows[-1]["loss"] < 0.1 * rows[0]["loss"]
+    assert (first, last) == ("from epoch 0", "to epoch 60")
+    assert stopped.removeprefix("to") == again.removeprefix("from")
