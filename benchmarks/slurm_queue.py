@@ -2,9 +2,10 @@
 
     python -m benchmarks.slurm_queue [--jobs 1000] [--moves 16] [--repeats 3]
 
-Starts a Slurm of four nodes with 16 GPUs as root (`harness.slurm`), fills its queue with jobs that
-wait in the QOS `wait`, and times in it: reading the queue; the orders that start one job on each
-GPU, and how long until all run; moving all of them to other nodes, as preempted jobs that save.
+Starts a Slurm of four nodes with 16 GPUs as root (`harness.slurm`), with Slurm's default
+`SchedulerParameters`, fills its queue with jobs that wait in the QOS `wait`, and times in it:
+reading the queue; the orders that start one job on each GPU, and how long until all run; moving all
+of them to other nodes, as preempted jobs that save.
 Medians and the longest, in seconds of wall time.
 """
 
@@ -28,6 +29,8 @@ from harness.slurm import Slurm, missing, slurm
 
 SBATCH = ("--parsable", "--chdir=/", "--output=/dev/null", "--time=9", "--gpus=1")
 SAVES = "--comment=shockwave:checkpointing"
+DEFAULTS = {"SchedulerParameters": "bf_interval=30"}
+"""The default, which `harness.slurm` replaces by shorter waits."""
 POLL_SECONDS = 0.25
 """Interval between looks for jobs that start. A convention."""
 
@@ -41,7 +44,7 @@ def main() -> None:
     if lacking := missing():
         print(f"left out: {lacking}")
         return
-    with slurm() as lab:
+    with slurm(**DEFAULTS) as lab:
         rows = measure(lab, options.jobs, options.moves, options.repeats)
     print(markdown(["Of a round", "median (s)", "longest (s)"], rows), end="")
 

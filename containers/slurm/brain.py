@@ -26,7 +26,15 @@ from containers.runtime import (
 )
 from containers.slurm.commands import Commands
 from containers.slurm.declaring import SlurmIdentity, is_as_declared
-from containers.slurm.hand_over import RUN, SETTLE_SECONDS, WAIT, update_jobs
+from containers.slurm.hand_over import (
+    FIRST,
+    RUN,
+    SETTLE_SECONDS,
+    WAIT,
+    find_nice,
+    group_by_nice,
+    update_jobs,
+)
 from containers.slurm.inventory import SlurmNode, find_foreign, list_nodes
 from containers.slurm.job_ends import explain_absence, judge_end
 from containers.slurm.parsing import SlurmAway
@@ -228,7 +236,8 @@ class SlurmBrain:
                 known.end = (EventKind.LOST, self.clock.now(), reason)
                 continue
             nodes = name_nodes(self._nodes_of(known.gpus))
-            order = (f"QOS={RUN}", f"ReqNodeList={nodes}", "StartTime=now")
+            nice = f"Nice={find_nice(row) - FIRST}"
+            order = (f"QOS={RUN}", f"ReqNodeList={nodes}", "StartTime=now", nice)
             with suppress(SlurmAway):  # the next look shows whether it was carried out
                 refusals = update_jobs(self._commands, [row.id], order)
                 if row.id in refusals:
@@ -247,10 +256,11 @@ class SlurmBrain:
             return "was changed in Slurm"
         return ""
 
-    def _hold(self, ids: Sequence[str]) -> None:
+    def _hold(self, rows: Iterable[SlurmJob]) -> None:
         """Keep waiting jobs from starting by themselves."""
         with suppress(SlurmAway):  # the next look repeats it
-            update_jobs(self._commands, ids, (f"QOS={WAIT}", "ReqNodeList="))
+            for ids, nice in group_by_nice(rows):
+                update_jobs(self._commands, ids, (f"QOS={WAIT}", "ReqNodeList=", *nice))
 
     def preempt(
         self, reasons: Mapping[int, str], each: Mapper | None = None
@@ -277,7 +287,7 @@ class SlurmBrain:
         going = sorted(j for j in holding if self._jobs[j].spec.preemptible)
         for job_id in holding.difference(going):
             remarks[job_id] = "its owner did not say that it saves: it runs on"
-        waiting = [rows[j].id for j in job_ids if j in rows and rows[j].waits]
+        waiting = [rows[j] for j in job_ids if j in rows and rows[j].waits]
         if waiting:
             self._hold(waiting)
         if not going:
@@ -288,7 +298,7 @@ class SlurmBrain:
             return remarks | dict.fromkeys(going, str(error))
         except Refused as error:
             remarks |= dict.fromkeys(going, str(error))  # some may have been requeued
-        self._hold([rows[j].id for j in going])
+        self._hold(rows[j] for j in going)
         left, until = going, self.clock.now() + self._kill_wait + END_SECONDS
         while left and self.clock.now() < until:
             self.clock.wait_for(self.clock.now() + LOOK_SECONDS / 4)
@@ -400,18 +410,18 @@ class SlurmBrain:
         A job that runs on after its preemption, as Slurm did not answer then, is preempted again.
         """
         stray = [
-            row.id
+            row
             for job_id, row in self._rows().items()
             if row.state == "RUNNING" and not self._jobs[job_id].gpus
             if self._jobs[job_id].spec.preemptible and not self._jobs[job_id].end
         ]
         if stray:
             with suppress(SlurmAway, Refused):
-                self._requeue(stray)
+                self._requeue([row.id for row in stray])
             self._hold(stray)
-        late = [row.id for row in self._rows().values() if self._must_wait(row)]
+        late = {row.id: row for row in self._rows().values() if self._must_wait(row)}
         if late:
-            self._hold(late)
+            self._hold(late.values())
             if not self.look():
                 return
         now = self.clock.now()

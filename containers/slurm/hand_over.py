@@ -26,6 +26,9 @@ LEAST_KILL_WAIT = 30
 SETTLE_SECONDS = 3
 """Least time between a job's requeue and its next start: within the same second, its node takes it
 for killed, and it fails with exit code 1. Slurm itself waits for two minutes."""
+FIRST = 1_000_000_000
+"""Taken from the `Nice` of jobs that are started here, so that they are the queue's first: by
+default Slurm looks at a hundred jobs at once, and at others each half minute."""
 NOWHERE = "shockwave-has-none"
 """A reservation that does not exist: only operators are told so when they delete it."""
 
@@ -246,7 +249,8 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
         Refused: Slurm refuses to list the jobs.
         SlurmAway: It does not answer.
     """
-    waiting = [job for job in list_queue(commands, partition) if job.waits]
+    queue = list_queue(commands, partition)
+    waiting = [job for job in queue if job.waits]
     closed = [job for job in waiting if job.qos == WAIT]
     # Slurm delays requeued jobs; jobs that asked for a later start keep it.
     later = {
@@ -257,11 +261,13 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
     at_once = [job.id for job in closed if job.id not in later]
     placed = (job for job in waiting if job.qos == RUN and job.names_nodes)
     ours = [job.id for job in placed if _is_placed(commands, job.id)]
+    first = [job for job in queue if job.nice != find_nice(job) and not job.has_ended]
     refusals = dict[str, str]()
     for ids, changes in (
         (at_once, (f"QOS={RUN}", "StartTime=now")),
         (sorted(later), (f"QOS={RUN}",)),
         (ours, ("ReqNodeList=",)),
+        *group_by_nice(first),
     ):
         for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
             refusals |= update_jobs(commands, some, changes)
@@ -270,6 +276,19 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
     return [
         replace(job, reason=refusals.get(job.id, job.reason)) for job in left if job.qos == WAIT
     ]
+
+
+def find_nice(job: SlurmJob) -> int:
+    """Return the `Nice` that a job's owner gave it."""
+    return job.nice + FIRST if job.nice <= -FIRST // 2 else job.nice
+
+
+def group_by_nice(jobs: Iterable[SlurmJob]) -> list[tuple[list[str], tuple[str]]]:
+    """Return the ids of jobs, and the change that gives them their owners' `Nice` back."""
+    found: dict[int, list[str]] = {}
+    for job in jobs:
+        found.setdefault(find_nice(job), []).append(job.id)
+    return [(ids, (f"Nice={nice}",)) for nice, ids in found.items()]
 
 
 def _is_placed(commands: Commands, job_id: str) -> bool:

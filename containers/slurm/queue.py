@@ -35,6 +35,7 @@ COLUMNS = {
     "Dependency": 40,
     "EligibleTime": 20,
     "exit_code": 12,
+    "Nice": 16,
 }
 """Columns of `squeue`, with their widths; none is free text of users."""
 
@@ -80,6 +81,7 @@ class SlurmJob:
         waits_for_jobs: Whether other jobs have to end, start or succeed before it may start.
         eligible: When it may start, in Unix seconds; None if that is unknown.
         exit_code: Its exit code, 128 + n after signal n; 0 before its end.
+        nice: What its priority is lowered by, its owner's and ours together.
     """
 
     id: str
@@ -100,6 +102,7 @@ class SlurmJob:
     waits_for_jobs: bool
     eligible: int | None
     exit_code: int
+    nice: int
 
     @property
     def waits(self) -> bool:
@@ -110,6 +113,11 @@ class SlurmJob:
     def holds_gpus(self) -> bool:
         """Whether it runs, or is just ending."""
         return self.state in HOLDING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended for good."""
+        return not (self.waits or self.holds_gpus)
 
     @property
     def array(self) -> str:
@@ -165,8 +173,8 @@ def _to_jobs(rows: Iterable[Mapping[str, str]]) -> tuple[SlurmJob, ...]:
 
 
 def _to_job(row: Mapping[str, str]) -> SlurmJob:
-    def number(name: str) -> int:
-        return read_number("squeue", name, row[name])
+    def number(name: str, text: str | None = None) -> int:
+        return read_number("squeue", name, row[name] if text is None else text)
 
     def hosts(name: str) -> tuple[str, ...]:
         return () if row[name] in NEVER else read_hosts("squeue", row[name])
@@ -191,6 +199,7 @@ def _to_job(row: Mapping[str, str]) -> SlurmJob:
         waits_for_jobs=row["Dependency"] not in NEVER,
         eligible=None if eligible in NEVER else read_number("squeue", "EligibleTime", eligible),
         exit_code=read_status("squeue", row["exit_code"]),
+        nice=-number("Nice", row["Nice"][1:]) if row["Nice"][:1] == "-" else number("Nice"),
     )
 
 

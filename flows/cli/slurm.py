@@ -1,15 +1,17 @@
 """Commands about a Slurm whose users' jobs Shockwave starts."""
 
+import os
 import time
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json, Policy
+from flows.cli.options import Json, Policy, Warehouse
 from flows.cli.output import print_rows, say
 from flows.runs.settings import DEFAULT_POLICY
 from predictor.errors import InputError
+from warehouse import DEFAULT_WAREHOUSE
 
 Partition = Annotated[str, typer.Option(help="Partition whose jobs Shockwave starts.")]
 
@@ -25,16 +27,38 @@ def check(partition: Partition, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def release_all(partition: Partition, as_json: Json = False) -> None:
+def release_all(
+    partition: Partition,
+    if_away: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Only if no scheduler has run for so many minutes, as a watchdog in cron."
+        ),
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
     """Hand the queue back: Slurm itself starts all waiting jobs of a partition.
 
     Prints the jobs that still wait; exits with 1 if there are any.
     """
+    from contextlib import closing
+
     from containers.leasing.engine import Refused
     from containers.slurm.commands import Commands
     from containers.slurm.hand_over import release_all
     from containers.slurm.parsing import SlurmAway
+    from flows.scheduler.options import DATABASE_URL
+    from warehouse.inbox.lease import Leases
 
+    if if_away is not None:
+        with closing(Leases(warehouse, os.environ.get(DATABASE_URL, ""))) as leases:
+            away = leases.away_seconds()
+        if away is None:
+            raise InputError("warehouse", "has had no service", "give that of the service")
+        if away < 60.0 * if_away or not away:
+            say(f"A scheduler ran {away:.0f} s ago: nothing was released.", err=True)
+            return
     try:
         left = release_all(Commands(), partition, time.time())
     except (SlurmAway, Refused) as error:

@@ -3,12 +3,15 @@
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from containers.slurm.claim import claim_partition, list_claims
 from containers.slurm.commands import Commands
 from containers.slurm.hand_over import (
+    FIRST,
     SETTLE_SECONDS,
     check_partition,
     read_config,
@@ -16,7 +19,8 @@ from containers.slurm.hand_over import (
 from containers.slurm.queue import list_queue, name_nodes
 from harness.slurm import Slurm
 from harness.waiting import wait_for
-from tests.flows.conftest import Command, assert_refused, here
+from tests.flows.conftest import Command, Ran, assert_refused, here
+from warehouse.inbox.lease import Leases
 
 __all__ = ["here"]
 
@@ -109,7 +113,8 @@ def test_the_queue_is_handed_back(
     hers = [submit("--gpus=4", "--nodelist=n4"), submit("--gpus=4", "--nodelist=n4")]
     closed.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=a test")
     for job, node in ((requeued, "n2"), (placed, "n1")):
-        change = ("QOS=run", f"ReqNodeList={name_nodes([node])}", "StartTime=now")
+        nodes, nice = f"ReqNodeList={name_nodes([node])}", f"Nice={-FIRST}"
+        change = ("QOS=run", nodes, "StartTime=now", nice)
         closed.run("scontrol", "update", f"JobId={job}", *change, user="operator")
     claim_partition(Commands(closed.commands("operator")), "gpu", "gone", "n1")
     wait_for(states, lambda now: now[requeued] == "run RUNNING None")
@@ -138,7 +143,9 @@ def test_the_queue_is_handed_back(
         states, lambda now: all(now.get(job) == "run RUNNING None" for job in at_once), 20.0
     )
     assert now[later] == "run PENDING BeginTime"
-    assert list_claims(Commands(closed.commands("operator")), "gpu") == []
+    commands = Commands(closed.commands("operator"))
+    assert list_claims(commands, "gpu") == []
+    assert {job.nice for job in list_queue(commands, "gpu")} == {0}
 
     (waits,) = (job for job in hers if now[job].startswith("run PENDING"))
     assert here("slurm", "release-all", "--partition", "gpu").code == 0
@@ -150,3 +157,25 @@ def test_the_queue_is_handed_back(
     assert [row["result"] for row in rows.rows] == ["ok", "failed"]
     monkeypatch.setenv("PATH", "/nowhere")
     assert_refused(here("slurm", "release-all", "--partition", "gpu"), "see shockwave slurm check")
+
+
+@pytest.mark.process
+def test_a_watchdog_releases_nothing_while_a_scheduler_runs(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # so that what is asked of Slurm is refused
+    warehouse = tmp_path / "of-the-service"
+
+    def release(minutes: int) -> Ran:
+        asked = ("--partition", "gpu", "--if-away", minutes, "--warehouse", warehouse)
+        return here("slurm", "release-all", *asked)
+
+    assert_refused(release(0), "has had no service")
+    with closing(Leases(warehouse)) as leases:
+        token = leases.take(alone=False)
+        assert token
+        assert release(0).code == 0
+        leases.end(token)
+    ran = release(600)
+    assert (ran.code, "nothing was released" in ran.err) == (0, True)
+    assert_refused(release(0), "see shockwave slurm check")

@@ -7,6 +7,7 @@ import pytest
 
 from containers.runtime import EventKind, Lease
 from containers.slurm.declaring import SAVES, declare
+from containers.slurm.hand_over import FIRST
 from containers.slurm.queue import JobDetails, read_queue
 from predictor.job import JobSpec
 from tasks.reports import Reports
@@ -43,6 +44,19 @@ def test_only_what_has_not_ended_is_requeued(scripts: Scripts) -> None:
     brain.preempt({1: "", 2: ""})
     requeues = [order for order in scripts.orders() if "requeue" in order]
     assert requeues == ["scontrol requeue Incomplete 12"]
+
+
+@pytest.mark.parametrize("hers", [0, 70, -70])
+def test_a_job_that_is_started_is_the_first_of_the_queue(scripts: Scripts, hers: int) -> None:
+    """Slurm looks at a hundred jobs at once; when it is held again, its owner's `Nice` holds."""
+    scripts.say(squeue=line("12", Nice=f"{hers}"))
+    brain = scripts.brain(declared("12", 1))
+    brain.launch(0, [Lease(1, (0, 1))])
+    change = "scontrol update JobId=12 QOS=run ReqNodeList=n1,n1 StartTime=now"
+    assert f"{change} Nice={hers - FIRST}" in scripts.orders()
+    scripts.say(squeue=line("12", QOS="run", Nice=f"{hers - FIRST}"))
+    brain.observe()
+    assert f"scontrol update JobId=12 QOS=wait ReqNodeList= Nice={hers}" in scripts.orders()
 
 
 def test_a_job_that_ends_while_it_is_preempted_has_finished(scripts: Scripts) -> None:

@@ -31,6 +31,7 @@ def line(job_id: str, **fields: str) -> str:
         "Dependency": "(null)",
         "EligibleTime": "1700000000",
         "exit_code": "0",
+        "Nice": "0",
     } | {
         name.replace("_", "-") if name == "tres_alloc" else name: at for name, at in fields.items()
     }

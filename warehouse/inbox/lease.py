@@ -45,13 +45,16 @@ class ServiceLease:
     Attributes:
         token: Fencing token, from 1.
         pid: Process of the holder on that machine.
-        until: End of the lease on the database's clock, in seconds since the epoch.
+        until: End of the lease on the database's clock, in seconds since the epoch; 0 once it was
+            given back, which holds whatever becomes of that clock.
+        given_back: When it was given back, on that clock; 0 before.
     """
 
     token: int
     host: str
     pid: int
     until: float
+    given_back: float = 0.0
 
     @property
     def here(self) -> bool:
@@ -79,6 +82,16 @@ class Leases:
 
         return self._database.read(work)
 
+    def away_seconds(self) -> float | None:
+        """Return for how long no process has held the lease; None if none ever did."""
+
+        def work(connection: Connection) -> float | None:
+            lease = _lease(connection)
+            since = max(lease.until, lease.given_back) if lease else None
+            return since and max(_now(connection) - since, 0.0)
+
+        return self._database.read(work)
+
     def take(self, *, alone: bool) -> int | None:
         """Take the lease and return its token, or None if another process holds it.
 
@@ -98,22 +111,22 @@ class Leases:
 
     def renew(self, token: int) -> None:
         """Extend the lease."""
-        self._set_end(token, lambda connection: _now(connection) + self.seconds)
+        self._change(token, lambda lease, now: replace(lease, until=now + self.seconds))
 
     def end(self, token: int) -> None:
         """Give the lease back."""
         # The ended lease stays in the database, so that tokens keep increasing.
-        self._set_end(token, lambda connection: 0.0)
+        self._change(token, lambda lease, now: replace(lease, until=0.0, given_back=now))
 
     def check(self, token: int) -> None:
         """Refuse a token that is not the last one."""
         _check_holder(self._database.read(_lease), token)
 
-    def _set_end(self, token: int, until: Callable[[Connection], float]) -> None:
+    def _change(self, token: int, change: Callable[[ServiceLease, float], ServiceLease]) -> None:
         def work(connection: Connection) -> ServiceLease | None:
             lease = _lease(connection)
             if lease is not None and lease.token == token:
-                _write(connection, replace(lease, until=until(connection)))
+                _write(connection, change(lease, _now(connection)))
             return lease
 
         _check_holder(self._database.write(work), token)
