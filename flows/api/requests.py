@@ -67,7 +67,10 @@ class WindowRequest(BaseModel):
         """
         start = self.start or now
         if self.zone:
-            start = start.astimezone(Moments.of(self.zone).zone)
+            try:
+                start = start.astimezone(Moments.of(self.zone).zone)
+            except OverflowError:
+                raise InputError("start", "is out of bounds", "give another year") from None
         starts = self._repeat(start) if self.rrule else [start]
         length = timedelta(hours=self.hours)
         if not starts or starts[-1] + length <= now:

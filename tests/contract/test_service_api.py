@@ -110,6 +110,7 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
         ({"hours": 1, "rrule": "FREQ=DAILY"}, "never ends"),
         ({"hours": 1, "rrule": "FREQ=NEVER;COUNT=2"}, "rrule: is not valid"),
         ({"hours": 1, "rrule": "FREQ=DAILY;COUNT=101"}, "more than 100 windows"),
+        ({"hours": 1, "start": "0001-01-01T00:00:00Z", "zone": "America/Lima"}, "out of bounds"),
         ({"hours": 1, "zone": "Mars"}, "zone: 'Mars' is not a time zone"),
         ({"hours": 25, "rrule": "FREQ=DAILY;COUNT=2"}, "the windows overlap"),
     ):
