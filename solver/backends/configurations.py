@@ -13,6 +13,14 @@ NODE_LIMIT = 20_000
 """Bound on effort, in branch-and-bound nodes. An engineering bound, not swept."""
 
 
+MANY = 5_000
+"""Configurations above which only some are weighed. An engineering bound."""
+
+LEAST_LOSS = 1e-5
+"""Loss of value, relative to all jobs', at which one is then left out. An engineering bound: rounds
+report the gap."""
+
+
 def choose_configurations(
     values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
 ) -> tuple[list[Allocation | None], float]:
@@ -28,6 +36,10 @@ def choose_configurations(
     Raises:
         SolverError: HiGHS found no solution.
     """
+    bound = np.inf
+    if sum(map(len, values)) > MANY:
+        prices, bound = _price(values, capacities)
+        values = [_keep_best(options, prices, LEAST_LOSS * bound) for options in values]
     program, places = _make_program(values, capacities)
     chosen: list[Allocation | None] = [None] * len(values)
     if not places:
@@ -43,7 +55,17 @@ def choose_configurations(
     for (job, found), share in zip(places, solution.col_value, strict=True):
         if share > 0.5:
             chosen[job] = found
-    return chosen, figures.mip_dual_bound
+    # The bound holds for all configurations, HiGHS' for those that were kept.
+    return chosen, bound if np.isfinite(bound) else figures.mip_dual_bound
+
+
+def _keep_best(
+    options: Mapping[Allocation, float], prices: Mapping[str, float], loss: float
+) -> dict[Allocation, float]:
+    """Return a job's configurations that are worth the most at some prices, but for a loss."""
+    net = {found: value - found.gpus * prices[found.gpu_type] for found, value in options.items()}
+    least = max(0.0, *net.values()) - loss
+    return {found: options[found] for found, gain in net.items() if gain >= least}
 
 
 def choose_on_one_type(
@@ -81,12 +103,20 @@ def price_gpus(
 
     Arguments and errors are those of `choose_configurations`.
     """
+    return _price(values, capacities)[0]
+
+
+def _price(
+    values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
+) -> tuple[dict[str, float], float]:
+    """Return the prices of `price_gpus`, and the total value at which parts would be taken."""
     program, places = _make_program(values, capacities)
     if not places:
-        return dict.fromkeys(capacities, 0.0)
-    solution, _ = solve_program(program.model(), "the prices of a round")
+        return dict.fromkeys(capacities, 0.0), 0.0
+    solution, figures = solve_program(program.model(), "the prices of a round")
     duals = solution.row_dual[-len(capacities) :]
-    return {kind: abs(dual) for kind, dual in zip(capacities, duals, strict=True)}
+    prices = {kind: abs(dual) for kind, dual in zip(capacities, duals, strict=True)}
+    return prices, figures.objective_function_value
 
 
 def _make_program(

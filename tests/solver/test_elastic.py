@@ -14,7 +14,9 @@ from predictor.allocation import Allocation, Demand
 from predictor.goodput import Agent
 from predictor.rows import from_json
 from predictor.throughput import UNTYPED
+from solver.backends import RELATIVE_GAP
 from solver.backends.configurations import (
+    MANY,
     choose_configurations,
     choose_on_one_type,
     price_gpus,
@@ -69,6 +71,26 @@ def test_one_type_is_divided_exactly(table: list[dict[Allocation, float]]) -> No
     assert sum(c.gpus for c in chosen if c) <= 3
     got = sum(row[c] for row, c in zip(on_one, chosen, strict=True) if c)
     assert got == pytest.approx(total)
+
+
+def test_many_configurations_are_chosen_among_within_the_gap() -> None:
+    rng = np.random.default_rng(3)
+    sizes = [(kind, 2**n) for kind in "ab" for n in range(7)]
+    speeds = rng.uniform(0.3, 3.0, (400, 1)) * [gpus**0.7 * (1.0 + (k == "a")) for k, gpus in sizes]
+    table = [
+        {
+            Allocation(kind, gpus): float(value)
+            for (kind, gpus), value in zip(sizes, row, strict=True)
+        }
+        for row in speeds
+    ]
+    assert sum(map(len, table)) > MANY
+    capacities = {"a": 500, "b": 300}
+    chosen, bound = choose_configurations(table, capacities)
+    got = [(row[found], found) for row, found in zip(table, chosen, strict=True) if found]
+    for kind, gpus in capacities.items():
+        assert sum(found.gpus for _, found in got if found.gpu_type == kind) <= gpus
+    assert bound * (1.0 - RELATIVE_GAP) <= sum(value for value, _ in got) <= bound * (1.0 + 1e-9)
 
 
 def test_delay_prices_of_one_gpu_jobs_are_those_of_shortest_remaining_time() -> None:
