@@ -182,7 +182,6 @@ WITHOUT_RECORDS = frozenset(
             "policy list",
             "slurm advise",
             "slurm check",
-            "slurm release-all",
         ),
         *("login", "logout"),
     )
