@@ -163,10 +163,11 @@ def test_the_cluster() -> None:
     bare = replace(JOBS[2], start_seconds=BEGIN + 3600)
     assert infer_pools([*typed, bare]) == (Pool("a100", 12, 4), Pool("V100", 2, 2))
     beside = replace(JOBS[2], start_seconds=BEGIN)
-    assert infer_pools([*typed, beside, replace(beside, gpus=14)]) == (
-        Pool("a100", 28, 4),
+    assert infer_pools([*typed, beside, replace(beside, gpus=8)]) == (
+        Pool("a100", 24, 8),
         Pool("V100", 2, 2),
     )
+    assert infer_pools([*typed, beside, replace(beside, gpus=16)]) == (Pool("", 32, 16),)
     # Its attempts do not overlap with the job that ran between them.
     periods = ((BEGIN, BEGIN + 3600), (BEGIN + 7200, BEGIN + 7300))
     assert infer_pools([replace(JOBS[0], periods=periods), JOBS[1]]) == (Pool("", 2, 2),)
