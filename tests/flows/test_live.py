@@ -89,7 +89,9 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     (node,) = nodes.nodes
     made = Reader(tmp_path).packages(run)
     assert [part.version for part in made if part.name == "image of one"] == [first]
-    began = {container.image.id for container in daemon.client().containers.list(all=True)}
+    own = {"label": f"shockwave.run={run}"}  # other tests leave containers there
+    found = daemon.client().containers.list(all=True, filters=own)
+    began = {container.image.id for container in found}
     assert began <= {first}
     daemon.add_image(name, ["false"])  # another image has the tag from now on
     with pytest.raises(InputError) as refused:

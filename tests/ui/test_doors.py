@@ -170,6 +170,31 @@ TRIES = """async ([url, deployment, mark]) => {
 
 
 @pytest.mark.browser
+def test_one_login_opens_the_page_and_the_ui(up: Up) -> None:
+    with browser() as opened:
+        page = opened.new_page()
+        log_in(page, up.access)
+        page.goto(f"{up.url}/live")
+        page.wait_for_selector("form[action='/live/logout']")
+        page.get_by_role("button", name="Log out").click()
+        page.wait_for_selector("form.login")
+        page.goto(f"{up.url}/deployments")
+        page.get_by_placeholder("admin:pass").wait_for()  # that ended both
+
+        page.goto(f"{up.url}/live")
+        page.get_by_label("Token").fill("somebody:else")
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_selector("[role=alert]")
+        assert page.evaluate("localStorage.getItem('prefect-password')") is None
+        page.get_by_label("Token").fill(up.access.secret)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_selector("form[action='/live/logout']")
+        with page.expect_response(lambda answer: "/api/deployments/" in answer.url) as found:
+            page.goto(f"{up.url}/deployments")
+        assert found.value.ok
+
+
+@pytest.mark.browser
 def test_a_foreign_page_that_its_user_visits_can_do_nothing(
     up: Up, elsewhere: int, tmp_path: Path
 ) -> None:

@@ -40,5 +40,23 @@
     if (question && !confirm(question)) sent.preventDefault();
   });
 
+  // Prefect's UI, on this address, keeps the installation's secret here: one login opens both.
+  const KEPT = "prefect-password";
+  const login = document.querySelector("form.login");
+  if (login) {
+    const token = login.elements.token;
+    login.addEventListener("submit", () => {
+      const secret = token.value.trim();
+      if (/^[!-~]+:[!-~]+$/.test(secret)) localStorage.setItem(KEPT, btoa(secret));
+    });
+    if (document.querySelector("[role=alert]")) localStorage.removeItem(KEPT);
+    const kept = localStorage.getItem(KEPT);
+    if (kept) {
+      token.value = atob(kept);
+      login.requestSubmit();
+    }
+  }
+  document.querySelector("form[action$='/logout']")?.addEventListener("submit", () => localStorage.removeItem(KEPT));
+
   if (document.querySelector("[data-live]")) setInterval(() => { if (box?.checked && !document.hidden) refresh(); }, EVERY);
 })();
