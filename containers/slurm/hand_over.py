@@ -264,10 +264,10 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
     first = [job for job in queue if job.nice != find_nice(job) and not job.has_ended]
     refusals = dict[str, str]()
     for ids, changes in (
+        *group_by_nice(first),  # before they start
         (at_once, (f"QOS={RUN}", "StartTime=now")),
         (sorted(later), (f"QOS={RUN}",)),
         (ours, ("ReqNodeList=",)),
-        *group_by_nice(first),
     ):
         for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
             refusals |= update_jobs(commands, some, changes)
