@@ -1,7 +1,7 @@
 """How well are elastic jobs scheduled, beside Pollux as published and beside what is possible?
 
     python -m benchmarks.elastic [--workloads 1.0-1,1.0-4,1.0-6,1.0-7] [--policies sia,shockwave]
-        [--ablations] [--mixed] [--json]
+        [--ablations | --mixed] [--json]
 
 Runs Pollux's workloads (`SHOCKWAVE_DATA/pollux`) on 16 nodes of 4 T4 in rounds of 60 s with
 restarts of 30 s, and prints means over the workloads. Ablations change one part of `shockwave`
@@ -248,6 +248,8 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true", help="on three GPU types")
     parser.add_argument("--json", action="store_true", help="print rows by workload, too")
     options = parser.parse_args()
+    if options.mixed and options.ablations:
+        parser.error("give --ablations or --mixed: variants are made for one GPU type")
     folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
     with read_results(folder / "reference_results.csv", ("workload", "policy")) as read:
         published = {

@@ -144,7 +144,7 @@ def forecast(
     true schedules by job id. `prior_seconds` is the weight of the prior slowness, in seconds of
     measured training. `each` forecasts the modes apart; without it, they are forecast together,
     which is faster and changes no bit. `times` gets the run times on the jobs' reference
-    allocations, by job id, as far as they are known by the way; `run_time` returns the same.
+    allocations, by job id, only those that were computed anyway; `run_time` returns the same.
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for row, belief in enumerate(beliefs):

@@ -14,13 +14,15 @@ moment what waiting then costs (Pontryagin's principle), so for the i jobs with 
 
     max { Σ λ_j s_j(c_j) : Σ k(c_j) ≤ G } = Σ B_j + μ
 
-where B_j is a job's budget and μ the worth of makespan. By duality, one job after the other,
+where B_j is a job's budget and μ the worth of makespan. A GPU counts as much as jobs are faster on
+its type than on others. By duality, one job after the other,
 
     λ_i = max_π min_c (B_1 + … + B_i + μ - Φ_{i-1}(π) + π k(c)) / s_i(c)
     Φ_i(π) = π G + Σ_{j ≤ i} max(0, max_c λ_j s_j(c) - π k(c))
 
 With speeds k^q these are the prices of heSRPT (Berg, Vesilo and Harchol-Balter, 2020); with jobs of
-one GPU they are those of shortest remaining processing time.
+one GPU they are those of shortest remaining processing time. On several GPU types, jobs of alike
+work get the mean of their prices, so that none swap GPUs every other round.
 """
 
 from collections import defaultdict
@@ -199,7 +201,10 @@ def value_offers(situation: Situation, offers: Offers) -> Floats:
     capacity = sum(
         weights.get(kind, 0.0) * gpus for kind, gpus in situation.inventory.capacities.items()
     )
-    shares = offers.gpus * np.array([weights[entry.gpu_type] for entry in offers.allocations])
+    # A type without a weight runs no job: its rows have no speed.
+    shares = offers.gpus * np.array(
+        [weights.get(entry.gpu_type, 1.0) for entry in offers.allocations]
+    )
     prices = price_delays(job_of, shares, speeds, work, budgets, capacity)
     if len(weights) > 1:
         prices = level_prices(prices, work, budgets)
@@ -207,12 +212,23 @@ def value_offers(situation: Situation, offers: Offers) -> Floats:
 
 
 def weigh_gpus(offers: Offers) -> dict[str, float]:
-    """Return the mean speed of jobs on GPUs of each type, over that on each job's first one."""
-    first, seen = offers.firsts[offers.job_of], defaultdict[str, list[float]](list)
-    for row, (entry, start) in enumerate(zip(offers.allocations, first.tolist(), strict=True)):
-        if entry.gpus == offers.allocations[start].gpus and np.isfinite(offers.left[row]):
-            seen[entry.gpu_type].append(float(offers.left[start] / offers.left[row]))
-    return {kind: float(np.mean(found)) for kind, found in seen.items()}
+    """Return the geometric mean speed of jobs on a GPU of each type on which any can run.
+
+    A speed is that on the fewest GPUs, relative to the same job's on the type on which most can
+    run; 1 for a type that shares no job with that one.
+    """
+    needs: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    for job, entry, left in zip(
+        offers.job_of.tolist(), offers.allocations, offers.left.tolist(), strict=True
+    ):
+        if np.isfinite(left):
+            needs[entry.gpu_type].setdefault(job, left * entry.gpus)
+    base = max(needs.values(), key=len, default={})
+    weights = {}
+    for kind, found in needs.items():
+        speeds = [base[job] / need for job, need in found.items() if job in base]
+        weights[kind] = float(np.exp(np.mean(np.log(speeds)))) if speeds else 1.0
+    return weights
 
 
 def price_delays(
@@ -247,8 +263,11 @@ def price_delays(
 def level_prices(prices: Floats, work: Floats, budgets: Floats) -> Floats:
     """Return the mean delay prices of jobs with alike work; arguments are of `price_delays`."""
     logs = np.log(work / budgets)
-    alike = np.abs(logs[:, None] - logs) <= ALIKE
-    return np.asarray(budgets * (alike @ (prices / budgets)) / alike.sum(axis=1))
+    order = np.argsort(logs, kind="stable")
+    ranked, sums = logs[order], np.append(0.0, np.cumsum((prices / budgets)[order]))
+    first = np.searchsorted(ranked, logs - ALIKE)
+    end = np.searchsorted(ranked, logs + ALIKE, side="right")
+    return np.asarray(budgets * (sums[end] - sums[first]) / (end - first))
 
 
 def _budgets(situation: Situation) -> Floats:
@@ -276,12 +295,12 @@ def plan_sizes(policy: str, situation: Situation) -> Plan:
     ):
         values[job][entry] = value
     one_type = len(kinds) == 1
+    per_gpu, most = price_gpus(values, capacities)
     chosen, bound = (
         choose_on_one_type(values, int(limits[0]))
         if one_type
-        else choose_configurations(values, capacities)
+        else choose_configurations(values, capacities, (per_gpu, most))
     )
-    per_gpu = price_gpus(values, capacities)
     prices = np.array([per_gpu[kind] for kind in kinds])
     claims = [
         Claim(job, entry)

@@ -28,7 +28,7 @@ from flows.scheduler.admission import (
     check_terms,
 )
 from flows.scheduler.intake import NEW_SERVICE, NODES_OF_SLURM, refuse_image
-from predictor.allocation import Demand
+from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError, WarehouseError
 from predictor.image import find_code
 from predictor.job import JobSpec
@@ -53,6 +53,10 @@ UNSUCCESSFUL = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "c
 
 SAMPLES = {family.name: family.samples for family in FAMILIES}
 """Samples per epoch of the known models."""
+
+
+MOST_SIZES = 8
+"""Sizes of a job that a dry run tries: each is a simulation of the queue. An engineering bound."""
 
 
 class JobNotFound(InputError):
@@ -428,9 +432,10 @@ class ServiceCommands(ServiceQueries):
             return None
         sizes = list_configurations(replace(active, menu=menu), node_sizes(inventory))
         work = {entry: active.run_time(entry).remaining * entry.gpus for entry in sizes}
-        for entry in sorted(sizes, key=lambda entry: (work[entry], entry.gpus)):
-            if work[entry] > new.options.deadline_seconds * entry.gpus:
-                continue  # late even if it starts at once
+        within = new.options.deadline_seconds  # others are late even if they start at once
+        early = [entry for entry in sizes if work[entry] <= within * entry.gpus]
+        early.sort(key=lambda entry: (work[entry], entry.gpus))
+        for entry in spread_out(early, MOST_SIZES):
             kinds = (entry.gpu_type,) if inventory.mixed else new.demand.types
             gang = replace(new, demand=Demand(entry.gpus, entry.gpus, kinds))
             row, _, _ = self._try(history, gang)
@@ -445,3 +450,11 @@ class ServiceCommands(ServiceQueries):
         times = forecast_times(run, this, {new.job_id})
         (row,) = make_queue_rows(run, this, [new.job_id], times)
         return row, this.active[new.job_id], this.nodes.inventory or this.nodes.whole
+
+
+def spread_out(sizes: Sequence[Allocation], most: int) -> list[Allocation]:
+    """Return at most so many sizes, two or more, from first to last in growing steps."""
+    if len(sizes) <= most:
+        return [*sizes]
+    places = {round(len(sizes) ** (step / (most - 1))) - 1 for step in range(most)}
+    return [sizes[place] for place in sorted(places)]

@@ -136,8 +136,9 @@ class DryRun(QueueRow):
     """The forecast of a job that was not submitted.
 
     Attributes:
-        size: If it is elastic and has a deadline, the GPUs that meet it (`in_time` is `yes`) in the
-            least GPU time; else None, or if none do.
+        size: If it is elastic and has a deadline, those of at most eight sizes, spread over the
+            range, that meet it (`in_time` is `yes`) in the least GPU time; else None, or if none
+            do.
     """
 
     size: SizeRow | None = None

@@ -156,8 +156,8 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
         gpus = f"{size['gpus']} GPU{'s' * (size['gpus'] > 1)}"
         kind = f" of type {size['gpu_type']}" * bool(size["gpu_type"])
         say(
-            f"in least GPU time on {gpus}{kind}: {size['gpu_hours']:,.1f} GPU-hours, "
-            f"ending in {size['ends_in_s']:,.0f} s"
+            f"cheapest size that meets the deadline: {gpus}{kind}, "
+            f"{size['gpu_hours']:,.1f} GPU-hours, ends in {size['ends_in_s']:,.0f} s"
         )
-    elif row["in_time"] and (job.min_gpus or job.max_gpus):
-        say("no number of GPUs that it can use is sure to meet its deadline")
+    elif row["in_time"] not in ("", "yes") and (job.min_gpus or job.max_gpus):
+        say("no number of GPUs that was tried is sure to meet its deadline")

@@ -81,7 +81,14 @@ def _tuned(workload: Workload, most: int) -> Workload:
         demand = spec.demand
         if spec.mode is Mode.GOODPUT and demand.least <= most < demand.tuned:
             specs[place] = replace(spec, demand=replace(demand, tuned=most))
-            truths[place] = find_truth(specs[place], workload.profile)
+            try:
+                truths[place] = find_truth(specs[place], workload.profile)
+            except InputError as error:
+                at = f"{workload.places.get(spec.job_id, workload.source)}, job {spec.job_id}"
+                problem = f"is reduced to {most} of {demand.tuned} GPUs, and {error.problem}"
+                raise InputError(
+                    at, problem, f"give a larger cluster or {workload.smaller}"
+                ) from None
     return replace(workload, specs=tuple(specs), truths=tuple(truths))
 
 

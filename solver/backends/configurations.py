@@ -17,18 +17,21 @@ MANY = 5_000
 """Configurations above which only some are weighed. An engineering bound."""
 
 LEAST_LOSS = 1e-5
-"""Loss of value, relative to all jobs', at which one is then left out. An engineering bound: rounds
-report the gap."""
+"""Configurations that would lose more than this share of the round's value are left out. An
+engineering bound: rounds report the gap."""
 
 
 def choose_configurations(
-    values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
+    values: Sequence[Mapping[Allocation, float]],
+    capacities: Mapping[str, int],
+    priced: tuple[Mapping[str, float], float] | None = None,
 ) -> tuple[list[Allocation | None], float]:
     """Choose the configurations with the greatest total value.
 
     Args:
         values: Values of the configurations of each job; those that are not positive are left out.
         capacities: GPUs by type.
+        priced: What `price_gpus` returns of these, if it is known.
 
     Returns:
         The configuration of each job, None if it gets none; and an upper bound on any total.
@@ -38,7 +41,7 @@ def choose_configurations(
     """
     bound = np.inf
     if sum(map(len, values)) > MANY:
-        prices, bound = _price(values, capacities)
+        prices, bound = priced or price_gpus(values, capacities)
         values = [_keep_best(options, prices, LEAST_LOSS * bound) for options in values]
     program, places = _make_program(values, capacities)
     chosen: list[Allocation | None] = [None] * len(values)
@@ -98,18 +101,12 @@ def choose_on_one_type(
 
 def price_gpus(
     values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
-) -> dict[str, float]:
-    """Return the price of a GPU of each type: its dual if jobs may take parts of configurations.
-
-    Arguments and errors are those of `choose_configurations`.
-    """
-    return _price(values, capacities)[0]
-
-
-def _price(
-    values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
 ) -> tuple[dict[str, float], float]:
-    """Return the prices of `price_gpus`, and the total value at which parts would be taken."""
+    """Return the price of a GPU of each type, and the total value, if jobs may take parts.
+
+    Parts are those of configurations; a price is the dual of a type's capacity. Arguments and
+    errors are those of `choose_configurations`.
+    """
     program, places = _make_program(values, capacities)
     if not places:
         return dict.fromkeys(capacities, 0.0), 0.0

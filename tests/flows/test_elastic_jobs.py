@@ -1,6 +1,7 @@
 """Files with jobs whose number of GPUs policies choose, beside gangs."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -49,14 +50,17 @@ GANG, FIXED, GROWING = range(3)
 SPEEDUP = {1: 1.0, 2: 1.8, 4: 3.2}
 
 
-def read(folder: Path, *types: str, text: str = JOBS) -> Workload:
-    """The jobs, of a model that was measured on one, two and four GPUs."""
+def read(
+    folder: Path, *types: str, text: str = JOBS, least: Mapping[str, int] | None = None
+) -> Workload:
+    """The jobs, of a model that was measured on one, two and four GPUs, or on at least some."""
     (trace := folder / "jobs.toml").write_text(text)
     table = {
         kind: {
             f"('net (batch size {size})', {gpus})": {"null": 10.0 * speed * 32 / size / (1 + rank)}
             for size in (32, 64)
             for gpus, speed in SPEEDUP.items()
+            if gpus >= (least or {}).get(kind, 1)
         }
         for rank, kind in enumerate(types)
     }
@@ -107,6 +111,15 @@ def test_elastic_jobs_choose_among_gpu_types(policy: str, tmp_path: Path) -> Non
     }
     assert len({gpus for gpus, _ in held}) > 1
     assert (4, "v100") in held
+
+
+def test_a_type_on_which_one_gpu_was_not_measured_is_used(tmp_path: Path) -> None:
+    workload = read(tmp_path, "v100", "k80", text="".join([JOBS] * 2), least={"k80": 2})
+    pools = Pool("v100", 4, 4), Pool("k80", 4, 2)
+    made = make(make_start(workload, Settings("shockwave", pools, round_seconds=60.0)))
+    check_sound(made)
+    held = [gpus for state in made.states for gpus in state.leases.values()]
+    assert any(gpus[0] >= 4 for gpus in held)
 
 
 def test_only_jobs_of_applications_follow_goodput(tmp_path: Path) -> None:

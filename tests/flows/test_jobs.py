@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from flows.api.commands import spread_out
 from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
 from flows.scheduler.process import announce
+from predictor.allocation import Allocation
 from predictor.job import JobKind
 from tests.flows.conftest import Command, Ran, assert_refused
 from tests.flows.served import SECRET, served
@@ -374,3 +376,31 @@ def test_a_dry_run_names_the_size_that_meets_a_deadline_in_least_gpu_time(
     assert ahead["size"]["gpu_hours"] > loose["gpu_hours"]
     (ahead,) = typed("submit", *asked, "1")
     assert ahead["size"] is None
+
+
+def test_a_dry_run_says_in_words_which_size_meets_the_deadline(
+    here: Command, tmp_path: Path
+) -> None:
+    go(tmp_path, 1, jobs=[JOB])
+    small = "--model", "conv-small", "--batch-size", "32", "--epochs", "400", "--dry-run"
+
+    def says(*more: str) -> str:
+        ran = here("submit", *small, *more, "--warehouse", tmp_path)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    none = "no number of GPUs that was tried is sure to meet its deadline"
+    sizes = "--min-gpus", "1", "--max-gpus", "4", "--deadline"
+    assert "cheapest size that meets the deadline: 1 GPU, " in says(*sizes, "1000000")
+    assert none in says(*sizes, "1")
+    one = says("--min-gpus", "1", "--max-gpus", "1", "--deadline", "1000000")
+    assert ": yes" in one
+    assert none not in one
+
+
+def test_few_of_many_sizes_are_tried() -> None:
+    sizes = [Allocation("", gpus) for gpus in range(1, 261)]
+    tried = [entry.gpus for entry in spread_out(sizes, 8)]
+    assert tried == [1, 2, 5, 11, 24, 53, 117, 260]
+    assert spread_out(sizes[:8], 8) == sizes[:8]
+    assert [entry.gpus for entry in spread_out(sizes[:9], 8)] == [1, 2, 3, 4, 5, 7, 9]

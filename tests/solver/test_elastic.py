@@ -22,6 +22,7 @@ from solver.backends.configurations import (
     price_gpus,
 )
 from solver.elastic import (
+    ALIKE,
     MAKESPAN,
     Experience,
     Offers,
@@ -47,7 +48,7 @@ from tests.strategies import examples
 @examples(40)
 def test_prices_bound_every_choice(table: list[dict[Allocation, float]]) -> None:
     capacities = {"a": 3, "b": 4}
-    prices = price_gpus(table, capacities)
+    prices, _ = price_gpus(table, capacities)
     gains = (
         max([0.0, *(worth - prices[c.gpu_type] * c.gpus for c, worth in row.items())])
         for row in table
@@ -87,6 +88,9 @@ def test_many_configurations_are_chosen_among_within_the_gap() -> None:
     assert sum(map(len, table)) > MANY
     capacities = {"a": 500, "b": 300}
     chosen, bound = choose_configurations(table, capacities)
+    assert (chosen, bound) == choose_configurations(
+        table, capacities, price_gpus(table, capacities)
+    )
     got = [(row[found], found) for row, found in zip(table, chosen, strict=True) if found]
     for kind, gpus in capacities.items():
         assert sum(found.gpus for _, found in got if found.gpu_type == kind) <= gpus
@@ -111,7 +115,7 @@ def test_delay_prices_make_the_market_worth_what_waiting_costs() -> None:
     table = [
         {Allocation("a", k): float(prices[row] * k**0.7) for k in range(1, 17)} for row in range(3)
     ]
-    price = price_gpus(table, {"a": 16})["a"]
+    price = price_gpus(table, {"a": 16})[0]["a"]
     gains = (max(worth - price * c.gpus for c, worth in row.items()) for row in table)
     assert 16 * price + sum(gains) == pytest.approx(3.0 + MAKESPAN, rel=0.01)
 
@@ -122,12 +126,29 @@ def test_jobs_of_alike_work_have_equal_prices_on_several_types() -> None:
     assert found == pytest.approx([1.25, 2.5, 8.0])  # 100 and 95 of work per budget are alike
 
 
+@given(st.lists(st.tuples(*[st.floats(0.5, 3.0)] * 3), min_size=1, max_size=20))
+@examples(40)
+def test_prices_are_means_over_all_jobs_of_alike_work(jobs: list[tuple[float, ...]]) -> None:
+    prices, work, budgets = np.array(jobs).T
+    logs = np.log(work / budgets)
+    means = [np.mean((prices / budgets)[np.abs(logs - log) <= ALIKE]) for log in logs]
+    assert level_prices(prices, work, budgets) == pytest.approx(budgets * means)
+
+
 def test_gpus_are_weighed_by_the_speeds_of_jobs_on_their_types() -> None:
     fast, slow = Allocation("a", 1), Allocation("b", 1)
     left = np.array([10.0, 30.0, 6.0, 20.0, 20.0])
     entries = fast, slow, Allocation("a", 2), fast, slow
     offers = Offers(np.array([0, 0, 0, 1, 1]), entries, left, np.ones(5, bool))
-    assert weigh_gpus(offers) == pytest.approx({"a": 1.0, "b": 2.0 / 3.0})
+    assert weigh_gpus(offers) == pytest.approx({"a": 1.0, "b": 3.0**-0.5})
+    # A job that can run on b alone says nothing about a, and none can run on c.
+    alone = Offers(
+        np.append(offers.job_of, [2, 2]),
+        (*entries, slow, Allocation("c", 1)),
+        np.append(left, [9.0, np.inf]),
+        np.ones(7, bool),
+    )
+    assert weigh_gpus(alone) == pytest.approx({"a": 3.0**0.5, "b": 1.0})
 
 
 def faster(seen: ActiveJob, speeds: tuple[float, ...]) -> ActiveJob:

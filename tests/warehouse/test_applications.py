@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from flows.runs.start import fit_to_cluster
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
+from solver.inventory import Pool
+from tasks.record import Settings
 from tests.applications import FILES, write_applications, write_jobs
 from warehouse.workloads.applications import read_application_jobs, read_application_profile
 
@@ -102,3 +105,21 @@ def test_measurements_are_of_one_gpu_type(tmp_path: Path) -> None:
     path, folder = write_jobs(tmp_path, "a,0,toy,2,20"), write_applications(tmp_path / "apps")
     with pytest.raises(InputError, match="measured on one GPU type, and the cluster has t4, v100"):
         read_application_jobs(path, folder, ("t4", "v100"))
+
+
+def test_a_tuned_gang_has_at_most_the_gpus_of_a_type(tmp_path: Path) -> None:
+    path = write_jobs(tmp_path, "a,0,toy,8,40", "b,0,toy,1,40")
+    settings = Settings("srtf", (Pool("t4", 2, 2),))
+    workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
+    _, fitted = fit_to_cluster(workload, settings)
+    assert [spec.demand for spec in fitted.specs] == [Demand(1, 8, tuned=2), Demand(1, 8, tuned=1)]
+    first, second = fitted.truths
+    # 32.5 and 43.75 steps of 2.2 s, by the noise of either epoch.
+    assert first.isolated_seconds == pytest.approx(2.2 * (32.5 + 43.75))
+    assert second == workload.truths[1]
+    lacks = tuple(line for line in FILES["placements.csv"] if not line.startswith("toy,2,"))
+    folder = write_applications(tmp_path / "apps", placements=lacks)
+    workload = read_application_jobs(path, folder, ("t4",))
+    told = r"jobs\.csv:2, job 0: is reduced to 2 of 8 GPUs, and toy was not measured on 2 GPUs"
+    with pytest.raises(InputError, match=told):
+        fit_to_cluster(workload, settings)

@@ -109,7 +109,7 @@ def keep_fast(
     progress: Callable[[int, int], None] = lambda done, total: None,
     memory_mib: int | None = None,
 ) -> None:
-    """Copy the marts of ended runs if many or large ones have no copies, and closed parts.
+    """Copy the marts of ended runs and closed parts if many or large ones have no copies.
 
     Everything that ends or adds runs calls this, so that queries compute few marts themselves. Does
     nothing if the warehouse is not writable or the memory (`materialise`) too little.
