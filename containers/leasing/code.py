@@ -57,7 +57,7 @@ def check_stored(storage: Path, tenant: str, digest: str) -> None:
     """
     if not code_folder(storage, tenant, digest).is_dir():
         problem = f"tenant {tenant} has stored no code {digest[:12]}…"
-        raise InputError(FIELD, problem, "submit it with shockwave submit --code, which stores it")
+        raise InputError(FIELD, problem, "submit its folder or archive, which stores it")
 
 
 def store_code(storage: Path, tenant: str, archive: BinaryIO, named: Collection[str] = ()) -> str:

@@ -145,12 +145,12 @@ def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
     assert ran_on(Shockwave().plan(idle), few) == {0: "v100"}
 
 
-def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> None:
+def test_on_several_types_a_job_goes_first_once_it_is_overdue() -> None:
     jobs = [active(n, "cnn", 9_000.0) for n in range(3)]
     plan = Shockwave().plan(situation(*jobs, clock=700.0))
     fair = {n: 2.0 * job.run_time(job.choices[0]).remaining for n, job in enumerate(jobs)}
     by = dict(zip(plan.order, plan.first_by, strict=True))
-    assert by == pytest.approx({n: 3.0 * 1.05 * (fair[n] + 100.0) - 700.0 for n in range(3)})
+    assert by == pytest.approx({n: 1.5 * 1.05 * (fair[n] + 100.0) - 700.0 for n in range(3)})
     assert min(by.values()) > 0.0
     assert make_policy("shockwave", values={"packed": 1.0}).plan(situation(*jobs)).first_by == (), (
         "pairs go before the line"
