@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import docker
@@ -58,6 +59,7 @@ class Shell:
         self, api: Any, container: str, command: list[str], close: Callable[[], None]
     ) -> None:
         self._api, self._close = api, close
+        self._sending = Lock()
         given = {"stdin": True, "tty": True, "environment": {"TERM": "xterm"}}
         self._id = api.exec_create(container, command, **given)["Id"]
         opened = api.exec_start(self._id, tty=True, socket=True)
@@ -74,7 +76,7 @@ class Shell:
 
     def send(self, keys: bytes) -> None:
         """Send what is typed; after the program's end it is lost."""
-        with contextlib.suppress(OSError):
+        with self._sending, contextlib.suppress(OSError):
             self._socket.sendall(keys)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -90,8 +92,15 @@ class Shell:
         return None
 
     def end(self) -> None:
-        """Interrupt the program, and let `receive` return."""
-        self.send(GOODBYE)
+        """Interrupt the program, and let `receive` and `send` return; never waits.
+
+        A program that left its input unread until `send` waited is not interrupted.
+        """
+        if self._sending.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(0.0)
+                self._socket.sendall(GOODBYE)
+            self._sending.release()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

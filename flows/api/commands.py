@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 DEFAULT_SHELL = ("/bin/sh",)
 """Program of a shell."""
 
+NO_SHELL = "has no shell: none of its containers runs"
+"""Problem of a job whose containers are being started, or have ended."""
+
 UNSUCCESSFUL = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
 """Statuses of jobs after which dependent jobs cannot start."""
 
@@ -120,14 +123,19 @@ class ServiceCommands(ServiceQueries):
         if not isinstance(hosts, Nodes):
             remedy = f"see shockwave why {job_id}"
             raise InputError(place, "is in no container, as the service runs none", remedy)
-        self.inbox.command(CommandKind.SHELL, job_id, by=by)
         fleet = Fleet(hosts, self.run)
         try:
-            return fleet.open_shell(job_id, command or DEFAULT_SHELL)
+            shell = fleet.open_shell(job_id, command or DEFAULT_SHELL)
         except (NodeGone, Refused) as error:
             fleet.close()
             remedy = f"see shockwave why {job_id}, and shockwave queue"
             raise InputError(place, f"has no shell: {error}", remedy) from None
+        try:
+            self.inbox.command(CommandKind.SHELL, job_id, by=by)
+        except BaseException:  # nobody uses a shell that is not in the records
+            shell.close()
+            raise
+        return shell
 
     def make_specs(
         self, job: JobFile, find_jobs: Callable[[Sequence[str]], tuple[int, ...]]

@@ -49,11 +49,18 @@ class RemoteShell:
             raise WarehouseBusy(url, problem, "start it, or forget it: shockwave logout") from None
 
     def receive(self) -> bytes:
-        """See `Shell.receive`."""
+        """See `Shell.receive`.
+
+        Raises:
+            WarehouseBusy: The service ended the shell.
+        """
         try:
             while isinstance(message := self._connection.recv(), str):
                 self._code = json.loads(message)["exit"]
-        except ConnectionClosed:
+        except ConnectionClosed as error:
+            if error.rcvd and error.rcvd.reason:
+                problem = f"was ended ({error.rcvd.reason})"
+                raise WarehouseBusy("shell", problem, "open another") from None
             return b""
         return bytes(message)
 

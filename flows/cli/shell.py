@@ -7,7 +7,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from threading import Thread
 from types import FrameType
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flows.api.shell import RemoteShell
 
 POLL_SECONDS = 1.0
-"""Interval at which a job is looked up that has no GPUs yet. An engineering choice."""
+"""Interval at which a job is looked up that has no container yet. An engineering choice."""
 
 END_OF_FILE = b"\x04"
 """What a terminal sends at the end of its input."""
@@ -44,25 +44,40 @@ def open_shell(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Open a shell in a running job, or wait until it runs."""
-    with connect(warehouse) as service:
-        _wait_until_it_runs(service, job)
-        with closing(service.open_shell(job, command or ())) as shell, _raw_terminal(shell):
-            Thread(target=_send, args=[shell], daemon=True).start()
-            while text := shell.receive():
-                sys.stdout.buffer.write(text)
-                sys.stdout.buffer.flush()
-            code = shell.wait()
+    with (
+        connect(warehouse) as service,
+        closing(_open(service, job, command or ())) as shell,
+        _raw_terminal(shell),
+    ):
+        Thread(target=_send, args=[shell], daemon=True).start()
+        while text := shell.receive():
+            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.flush()
+        code = shell.wait()
     raise typer.Exit(1 if code is None else code)
 
 
-def _wait_until_it_runs(service: "AuthorizedApi | Client", job: str) -> None:
+def _open(
+    service: "AuthorizedApi | Client", job: str, command: Sequence[str]
+) -> "Shell | RemoteShell":
+    """Open a shell once the job has a container; its image may have to be pulled first."""
     said = False
-    while (row := service.get_job(job)).status != "runs":
+    while True:
+        row = service.get_job(job)
+        waits = f"is {row.status}"
         if row.ended_s is not None or row.status == "refused":
-            problem = f"is {row.status}, so it has no shell"
-            raise InputError(f"job {row.job_id}", problem, "submit it again")
+            raise InputError(f"job {row.job_id}", f"{waits}, so it has no shell", "submit it again")
+        if row.status == "runs":
+            try:
+                return service.open_shell(job, command)
+            except InputError as error:
+                from flows.api.commands import NO_SHELL
+
+                if error.problem != NO_SHELL:
+                    raise
+            waits = "has no container yet"
         if not said:
-            say(f"job {row.job_id} is {row.status}; its shell opens when it runs", err=True)
+            say(f"job {row.job_id} {waits}; its shell opens when it runs", err=True)
         said = True
         time.sleep(POLL_SECONDS)
 

@@ -1,6 +1,7 @@
 """The gate of a server: checks of a request before Prefect sees it."""
 
 import hmac
+import logging
 from base64 import b64encode
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -21,6 +22,12 @@ _POLICIES = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """Foreign pages cannot frame the UI, load parts of it, or see which page linked to them."""
+
+
+_DENIED = "ASGI callable returned without completing handshake."
+"""uvicorn (0.54) logs it as an error for every WebSocket that is refused with a response."""
+
+logging.getLogger("uvicorn.error").addFilter(lambda record: record.getMessage() != _DENIED)
 
 
 _ITSELF = ("prefect-in-memory", None)

@@ -69,7 +69,8 @@ async def get_caller(request: HTTPConnection, backend: Service, credentials: Cre
     if user := backend.find_user(request):
         # The proxy knows users by a cookie, which browsers send for foreign pages, too. The gate
         # refuses foreign origins; what remains to refuse is a request without an origin.
-        if request.scope.get("method") not in SAFE and "origin" not in request.headers:
+        is_safe = request.scope["type"] == "http" and request.scope["method"] in SAFE
+        if not is_safe and "origin" not in request.headers:  # a WebSocket is a shell
             problem, remedy = "is missing", "use a token: shockwave token add"
             raise RequestRefused(HTTPStatus.FORBIDDEN, "Origin", problem, remedy)
         return user

@@ -5,22 +5,33 @@ and `columns` of its terminal; the last one of the service has the `exit` code.
 """
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from anyio import CancelScope, CapacityLimiter, create_task_group, sleep, to_thread
+from anyio import (
+    CancelScope,
+    CapacityLimiter,
+    WouldBlock,
+    create_task_group,
+    fail_after,
+    sleep,
+    to_thread,
+)
 from fastapi import APIRouter, Query, WebSocket
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import JSONResponse
+from starlette.status import WS_1000_NORMAL_CLOSURE as NORMAL_CLOSURE
+from starlette.status import WS_1013_TRY_AGAIN_LATER as TRY_AGAIN_LATER
 from starlette.websockets import WebSocketDisconnect
 
 from flows.web.backend import Problem, RequestRefused, Result, ServiceBackend, get_http_status
-from flows.web.dependencies import Target, get_caller, get_check
+from flows.web.dependencies import Check, Target, get_caller, get_check
 from flows.web.streams import Slots
 from predictor.errors import ShockwaveError
+from warehouse.inbox.tokens import Token
 
 if TYPE_CHECKING:
     from containers.docker.daemon import Shell
@@ -28,11 +39,18 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 5.0
 """Interval after which a caller is looked up again. An engineering choice."""
 
+SEND_SECONDS = 30.0
+"""Time after which a shell ends whose program does not read: meanwhile nobody would notice that its
+client is gone. An engineering bound."""
+
 MOST_SHELLS = 16
 """Most concurrent shells; each takes two threads. An engineering bound."""
 
+MOST_REASON = 123
+"""Most bytes of the reason with which a WebSocket is closed (RFC 6455, 5.5)."""
+
 routes = APIRouter(prefix="/v1")
-_receivers, _senders = CapacityLimiter(MOST_SHELLS), CapacityLimiter(MOST_SHELLS)
+_shells, _threads = CapacityLimiter(MOST_SHELLS), CapacityLimiter(2 * MOST_SHELLS)
 
 
 class Size(BaseModel):
@@ -50,56 +68,85 @@ async def open_shell(
 ) -> None:
     """Open a shell in a running job of the caller, until it or the connection ends."""
     backend: ServiceBackend = connection.app.state.backend
-    slots: Slots = connection.app.state.slots
     credentials = connection.headers.get("authorization", "")
     try:
         caller = await get_caller(connection, backend, credentials)
-        slots.take(caller)
+        with _hold_slot(connection, caller):
+            api = await backend.open_api(caller)
+            is_known = await get_check(connection, backend, credentials)
+            shell = await backend.ask_hosts(lambda: api.open_shell(job, command or ()))
+            try:
+                await connection.accept()
+                reason = await _pass_on(connection, shell, is_known)
+                code = await backend.ask_hosts(shell.wait)
+                await _close(connection, code, reason)
+            finally:
+                shell.end()  # which ends abandoned threads, too
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(shell.close)
     except (RequestRefused, ShockwaveError) as error:
         await _refuse(connection, error)
-        return
+
+
+@contextmanager
+def _hold_slot(connection: WebSocket, caller: Token) -> Iterator[None]:
+    """Count a shell until its end.
+
+    Raises:
+        RequestRefused: Too many are open.
+    """
+    slots: Slots = connection.app.state.slots
+    slots.take(caller)
     try:
-        api = await backend.open_api(caller)
-        is_known = await get_check(connection, backend, credentials)
-        shell = await backend.ask_hosts(lambda: api.open_shell(job, command or ()))
-    except (RequestRefused, ShockwaveError) as error:
-        slots.give_back(caller)
-        await _refuse(connection, error)
-        return
-    try:
-        await connection.accept()
-        async with create_task_group() as tasks:
-
-            async def end_of_unknown() -> None:
-                while await is_known():
-                    await sleep(CHECK_SECONDS)
-                shell.end()
-
-            async def send() -> None:
-                with suppress(WebSocketDisconnect):
-                    await _send(connection, shell)
-                shell.end()
-
-            tasks.start_soon(end_of_unknown)
-            tasks.start_soon(send)
-            while text := await _run(shell.receive, _receivers):
-                with suppress(WebSocketDisconnect, RuntimeError):  # `send` notices, too
-                    await connection.send_bytes(text)
-            tasks.cancel_scope.cancel()
-        code = await backend.ask_hosts(shell.wait)
-        with suppress(WebSocketDisconnect, RuntimeError):
-            await connection.send_text(json.dumps({"exit": code}))
-            await connection.close()
+        try:
+            _shells.acquire_on_behalf_of_nowait(connection)
+        except WouldBlock:
+            problem, status = f"{MOST_SHELLS} are open already", HTTPStatus.SERVICE_UNAVAILABLE
+            raise RequestRefused(status, "shell", problem, "try again later") from None
+        try:
+            yield
+        finally:
+            _shells.release_on_behalf_of(connection)
     finally:
         slots.give_back(caller)
-        shell.end()  # which ends abandoned threads, too
-        with CancelScope(shield=True):
-            await to_thread.run_sync(shell.close)
 
 
-async def _run(work: Callable[[], Result], limiter: CapacityLimiter) -> Result:
+async def _pass_on(connection: WebSocket, shell: "Shell", is_known: Check) -> str:
+    """Pass on what is typed and printed until the end; return why we ended it, if we did."""
+    reason = ""
+
+    async def end_of_unknown() -> None:
+        nonlocal reason
+        try:
+            while await is_known():
+                await sleep(CHECK_SECONDS)
+        except ShockwaveError as error:
+            reason = f"{error.place}: {error.problem}"
+        shell.end()
+
+    async def send() -> None:
+        nonlocal reason
+        try:
+            await _send(connection, shell)
+        except TimeoutError:
+            reason = f"its program did not read for {SEND_SECONDS:g} s what was typed"
+        except WebSocketDisconnect:
+            pass
+        shell.end()
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(end_of_unknown)
+        tasks.start_soon(send)
+        while text := await _run(shell.receive):
+            with suppress(WebSocketDisconnect, RuntimeError):  # `send` notices, too
+                await connection.send_bytes(text)
+        tasks.cancel_scope.cancel()
+    return reason
+
+
+async def _run(work: Callable[[], Result]) -> Result:
     """Run work that may wait for ever in a thread, which a cancellation abandons."""
-    return await to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+    return await to_thread.run_sync(work, limiter=_threads, abandon_on_cancel=True)
 
 
 async def _send(connection: WebSocket, shell: "Shell") -> None:
@@ -107,12 +154,20 @@ async def _send(connection: WebSocket, shell: "Shell") -> None:
         message = await connection.receive()
         if message["type"] == "websocket.disconnect":
             return
-        if keys := message.get("bytes"):
-            await _run(partial(shell.send, keys), _senders)
-        elif text := message.get("text"):
-            with suppress(ValidationError):
-                size = Size.model_validate_json(text)
-                await _run(partial(shell.resize, size.rows, size.columns), _senders)
+        with fail_after(SEND_SECONDS):
+            if keys := message.get("bytes"):
+                await _run(partial(shell.send, keys))
+            elif text := message.get("text"):
+                with suppress(ValidationError):
+                    size = Size.model_validate_json(text)
+                    await _run(partial(shell.resize, size.rows, size.columns))
+
+
+async def _close(connection: WebSocket, code: int | None, reason: str) -> None:
+    shown = reason.encode()[:MOST_REASON].decode(errors="ignore")
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await connection.send_text(json.dumps({"exit": code}))
+        await connection.close(TRY_AGAIN_LATER if reason else NORMAL_CLOSURE, shown)
 
 
 async def _refuse(connection: WebSocket, error: RequestRefused | ShockwaveError) -> None:

@@ -3,13 +3,15 @@
 import os
 import pty
 import select
+import sqlite3
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,11 +25,14 @@ from flows.api.submission import parse_job, read_job_fields
 from flows.prefect_server.secret import authorization
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
+from flows.web import shells
+from flows.web.shells import MOST_SHELLS
 from harness.dockerd import PLAIN, Dockerd, mounts, node_table
 from harness.waiting import HANG_SECONDS, wait_for
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseBusy
+from tasks.commands import CommandKind
 from tests.flows.served import SECRET, served
-from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
 PROGRAM = Path(sys.executable).with_name("shockwave")
@@ -109,6 +114,9 @@ def test_a_shell_has_a_terminal_an_exit_code_and_a_record(desk: Served) -> None:
             assert read_all(shell) == ""
         with pytest.raises(InputError, match="has no shell: none of its containers runs"):
             client.open_shell("desk")
+    with Inbox(desk.warehouse) as inbox:
+        entries = inbox.entries_after(0)
+    assert sum(entry.kind is CommandKind.SHELL for entry in entries) == 3, "none of the refused"
 
 
 def test_only_the_owner_and_operators_have_a_shell(desk: Served, daemon: Dockerd) -> None:
@@ -133,14 +141,78 @@ def test_only_the_owner_and_operators_have_a_shell(desk: Served, daemon: Dockerd
     assert len(container.top()["Processes"]) == 2, "its init and its program"
 
 
-def test_a_shell_ends_with_its_token(desk: Served) -> None:
+def type_too_much(shell: Any) -> None:
+    """Type what no buffers hold, for a program that does not read."""
+
+    def send() -> None:
+        for _ in range(2**9):
+            shell.send(b"\n" * 2**16)
+
+    Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_shell_ends_with_its_token(desk: Served, reads: bool) -> None:
+    program = ["cat"] if reads else ["sleep", "600"]
+    with (
+        Client(desk.url, desk.tokens["tenant"]) as client,
+        closing(client.open_shell("desk", program)) as shell,
+    ):
+        if not reads:
+            type_too_much(shell)
+        with Tokens(desk.warehouse) as tokens:
+            tokens.remove("ann")
+        assert read_all(shell).strip("^CD\r\n") == ""
+    with Client(desk.url, desk.tokens["operator"]) as client:
+        assert client.get_job("desk").status == "runs"
+
+
+def test_a_shell_ends_whose_program_does_not_read(
+    desk: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shells, "SEND_SECONDS", 1.0)
+    with (
+        Client(desk.url, desk.tokens["tenant"]) as client,
+        closing(client.open_shell("desk", ["sleep", "600"])) as shell,
+    ):
+        type_too_much(shell)
+        with pytest.raises(WarehouseBusy, match="did not read for 1 s"):
+            read_all(shell)
+    with closing(open_local(desk.warehouse)) as local:
+        shell = local.open_shell("desk", ["sleep", "600"])
+        type_too_much(shell)
+        shell.receive()  # the terminal's echo: what is typed arrives
+        shell.close()
+
+
+def test_a_shell_says_why_its_caller_cannot_be_looked_up(desk: Served) -> None:
     with (
         Client(desk.url, desk.tokens["tenant"]) as client,
         closing(client.open_shell("desk", ["cat"])) as shell,
     ):
-        with Tokens(desk.warehouse) as tokens:
-            tokens.remove("ann")
-        assert read_all(shell).strip("^CD\r\n") == ""
+        with closing(sqlite3.connect(desk.warehouse / FILE)) as database, database:
+            database.execute("UPDATE tokens SET role = 'king'")
+        with pytest.raises(WarehouseBusy, match="token 'ann': was changed"):
+            read_all(shell)
+
+
+def test_nobody_waits_for_a_shell_behind_others(desk: Served) -> None:
+    with ExitStack() as stack:
+        for who in ("tenant", "operator"):
+            client = stack.enter_context(Client(desk.url, desk.tokens[who]))
+            for _ in range(MOST_SHELLS // 2):
+                shell = stack.enter_context(closing(client.open_shell("desk", ["cat"])))
+        last = stack.enter_context(Client(desk.url, SECRET))
+        with pytest.raises(WarehouseBusy, match="16 are open already; try again later"):
+            last.open_shell("desk")
+        shell.close()
+
+        def opens() -> bool:
+            with suppress(WarehouseBusy), closing(last.open_shell("desk", ["true"])):
+                return True
+            return False
+
+        wait_for(opens)
 
 
 def test_the_command_passes_keys_and_the_terminal_on(desk: Served) -> None:
@@ -172,6 +244,27 @@ def test_the_command_passes_keys_and_the_terminal_on(desk: Served) -> None:
     assert termios.tcgetattr(there) == before
     os.close(here)
     os.close(there)
+
+
+def test_the_command_waits_for_a_container(desk: Served, daemon: Dockerd) -> None:
+    (container,) = daemon.containers(Inbox(desk.warehouse).run)
+    container.stop(timeout=0)
+    environment = {**os.environ, "SHOCKWAVE_URL": desk.url}
+    environment |= {"SHOCKWAVE_TOKEN": desk.tokens["tenant"]}
+    with subprocess.Popen(
+        [str(PROGRAM), "shell", "desk", "--", "echo", "42"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stderr is not None
+        said = run.stderr.readline()
+        assert said == "job 1 has no container yet; its shell opens when it runs\n"
+        container.start()
+        assert run.communicate() == ("42\n", "")
+        assert run.returncode == 0
 
 
 def test_the_notebook_of_the_examples_is_a_job() -> None:

@@ -1,11 +1,15 @@
 """Single sign-on: who is believed to speak for users, and who is not."""
 
+import logging
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from flows.supervisor.config import ListenAddress
 from flows.web.single_sign_on import read_single_sign_on
@@ -79,6 +83,23 @@ def test_what_changes_anything_comes_from_an_own_page_or_with_a_token(site: http
     assert submit(Origin="https://evil.example") == 403
     form = site.post("/live/jobs/1/cancel", headers=named("admins"))
     assert form.status_code == 403
+
+
+@pytest.mark.slow
+def test_a_shell_needs_an_own_page_or_a_token(
+    site: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = str(site.base_url).rstrip("/")
+    address = f"ws{own.removeprefix('http')}/v1/jobs/1/shell"
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    try:
+        for origin, status in ((None, "403"), (Origin(own), "422")):
+            with pytest.raises(InvalidStatus, match=status):
+                connect(address, additional_headers=named("team-a"), origin=origin)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 ADMIN = named("admins")
