@@ -116,7 +116,7 @@ def test_a_shell_has_a_terminal_an_exit_code_and_a_record(desk: Served) -> None:
             client.open_shell("desk")
     with Inbox(desk.warehouse) as inbox:
         entries = inbox.entries_after(0)
-    assert sum(entry.kind is CommandKind.SHELL for entry in entries) == 3, "none of the refused"
+    assert sum(entry.kind == CommandKind.SHELL for entry in entries) == 3, "none of the refused"
 
 
 def test_only_the_owner_and_operators_have_a_shell(desk: Served, daemon: Dockerd) -> None:
@@ -191,7 +191,7 @@ def test_a_shell_says_why_its_caller_cannot_be_looked_up(desk: Served) -> None:
         closing(client.open_shell("desk", ["cat"])) as shell,
     ):
         with closing(sqlite3.connect(desk.warehouse / FILE)) as database, database:
-            database.execute("UPDATE tokens SET role = 'king'")
+            database.execute("UPDATE shockwave_tokens SET role = 'king'")
         with pytest.raises(WarehouseBusy, match="token 'ann': was changed"):
             read_all(shell)
 
