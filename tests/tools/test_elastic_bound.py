@@ -6,7 +6,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks.elastic import ABLATIONS, bound_schedules, find_least, find_mean_busy_times
+from benchmarks.elastic import (
+    ABLATIONS,
+    bound_schedules,
+    find_least,
+    find_mean_busy_times,
+    main,
+)
 from solver import elastic
 from solver.inventory import Pool
 from tests.applications import toy_profile
@@ -50,3 +56,12 @@ def test_all_jobs_end_without_a_part_of_the_market(changed: str, tmp_path: Path)
     counts = [[len(lease.gpus) for lease in record.leases] for record in made.records]
     if changed == "growth of 2 a round":
         assert max(counts[0]) == 1
+
+
+def test_variants_are_of_one_gpu_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["elastic", "--mixed", "--ablations"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "give --ablations or --mixed" in capsys.readouterr().err
