@@ -11,7 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 from uuid import uuid4
 
 from predictor.errors import InputError
@@ -26,8 +26,10 @@ MOST_KEPT = 64
 PART = 2**16
 """Bytes read at a time."""
 
-LONGEST_PART, MOST_DEEP = 255, 32
-"""Longest name of a file, in bytes, as Linux has it; most parts of a path, an engineering bound."""
+LONGEST_PART, LONGEST_PATH, MOST_DEEP = 255, 1024, 32
+"""Longest name of a file, in bytes, as Linux has it; longest path, in bytes, so that Linux's bound
+of 4,096 leaves room for the storage's own; most parts of a path. The last two are engineering
+bounds."""
 
 FIELD = "code"
 """The field of a job, for error messages."""
@@ -126,14 +128,17 @@ def _unpack(archive: BinaryIO, folder: Path) -> None:
 
     Only bytes and whether a file is executable are taken; owners, times and other bits are not.
     """
-    unpacked, files, size = _Bounded(archive), 0, 0
+    unpacked, paths, size = _Bounded(archive), set[tuple[str, ...]](), 0
     try:
-        with tarfile.open(fileobj=cast(BinaryIO, unpacked), mode="r|") as tar:
+        with tarfile.open(
+            fileobj=cast(BinaryIO, unpacked), mode="r|", tarinfo=_StrictHeader
+        ) as tar:
             for member in tar:
-                files += 1
-                if files > MOST_FILES:
+                parts = _parts(member.name)
+                paths.update(parts[:deep] for deep in range(1, len(parts) + 1))  # folders above too
+                if len(paths) > MOST_FILES:
                     raise _refused(f"holds more than {MOST_FILES:,} files and folders")
-                path = folder.joinpath(*_parts(member.name))
+                path = folder.joinpath(*parts)
                 if member.isdir():
                     path.mkdir(parents=True, exist_ok=True)
                 elif member.isreg() and not member.issparse():
@@ -145,12 +150,16 @@ def _unpack(archive: BinaryIO, folder: Path) -> None:
                     _write(tar, member, path)
                 else:
                     raise _refused(f"holds {member.name[:80]!r}, which is no file and no folder")
-    except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
+            assert tar.fileobj
+            while rest := tar.fileobj.read(PART):
+                if rest.strip(b"\0"):
+                    raise tarfile.ReadError("more follows its end")
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError) as error:
         problem = f"is not an archive of the kind .tar.gz ({str(error)[:80]})"
         raise InputError(FIELD, problem, "pack it with tar czf") from None
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise _refused("holds a path twice") from None
-    if not files:
+    if not paths:
         raise _refused("is empty")
     for inner, _, _ in os.walk(folder):
         os.chmod(inner, 0o755)
@@ -171,6 +180,8 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
 
 def _parts(name: str) -> tuple[str, ...]:
     parts = PurePosixPath(name).parts
+    if sum(len(part.encode(errors="replace")) + 1 for part in parts) > LONGEST_PATH:
+        raise _refused(f"holds {name[:80]!r}…, a path of more than {LONGEST_PATH:,} bytes")
     plain = name.isprintable() and not name.startswith("/") and ".." not in parts
     if not plain or any(len(part.encode(errors="replace")) > LONGEST_PART for part in parts):
         raise _refused(f"holds {name[:80]!r}, which is not a plain path within it")
@@ -181,6 +192,24 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _refused(problem: str) -> InputError:
     return InputError(FIELD, problem, "leave that out, and pack it again")
+
+
+class _StrictHeader(tarfile.TarInfo):
+    """A header that must be whole: to tarfile, a broken one after the first ends the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        """Read the next header; see `TarInfo.fromtarfile`.
+
+        Raises:
+            TarError: There is none: the archive ends without its mark, or is damaged.
+        """
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # the mark
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from None
 
 
 class _Bounded:
@@ -195,6 +224,8 @@ class _Bounded:
 
         Raises:
             InputError: Too many bytes are headers.
+            EOFError: The file ends early.
+            TarError: More follows the contents, which programs would read, too.
         """
         while not self._gzip.eof:
             packed = self._gzip.unconsumed_tail or self._packed.read(PART)
@@ -206,6 +237,8 @@ class _Bounded:
                 return found
             if not packed:
                 raise EOFError("it ends early")
+        if self._gzip.unused_data or self._packed.read(1):
+            raise tarfile.ReadError("more follows its end")
         return b""
 
 

@@ -99,12 +99,7 @@ class AuthorizedApi(NamedCommands):
             NotAllowed: The caller may not submit jobs of the tenant.
             InputError: The archive is refused.
         """
-        self._refuse_readers()
-        tenant = tenant or self._tenant or DEFAULT_TENANT
-        if self._tenant not in (None, tenant):
-            problem = f"the token does not belong to tenant {tenant[:80]!r}"
-            raise NotAllowed("tenant", problem, "leave it out")
-        return self.service.store_code(archive, tenant)
+        return self.service.store_code(archive, find_code_owner(self.caller, tenant))
 
     def forecast_job(self, job: JobFile | Mapping[str, Any]) -> DryRun:
         """Forecast the start and end of a job, without submitting it.
@@ -147,7 +142,7 @@ class AuthorizedApi(NamedCommands):
         change = validate_fields("change", WhatIf, change, "a change")
         if self._tenant is not None:
             if change.budget or change.drain or change.cordon or change.uncordon:
-                raise self._not_allowed("only operators may suppose other budgets or nodes")
+                raise _make_refusal("only operators may suppose other budgets or nodes")
             jobs = [self._restrict(job) for job in change.submit]
             change = change.model_copy(update={"submit": jobs})
         rows = forecast_change(self.service, change, self._tenant)
@@ -389,16 +384,12 @@ class AuthorizedApi(NamedCommands):
 
     def _refuse_readers(self) -> None:
         if self.caller.role is Role.READER:
-            raise self._not_allowed("a reader changes nothing")
+            raise _make_refusal("a reader changes nothing")
 
     def _refuse_tenants(self, problem: str) -> None:
         self._refuse_readers()
         if self.caller.role is not Role.OPERATOR:
-            raise self._not_allowed(problem)
-
-    @staticmethod
-    def _not_allowed(problem: str) -> NotAllowed:
-        return NotAllowed("token", problem, "use a token whose role allows it")
+            raise _make_refusal(problem)
 
     @staticmethod
     def _receipt(entries: Sequence[Entry]) -> Accepted:
@@ -407,6 +398,10 @@ class AuthorizedApi(NamedCommands):
         no_job = kind and (kind.of_node or kind is CommandKind.REOPEN)
         job = entry.number if entry.job else entry.target
         return Accepted(entry.number, entry.kind, None if no_job or job < 0 else job, len(entries))
+
+
+def _make_refusal(problem: str) -> NotAllowed:
+    return NotAllowed("token", problem, "use a token whose role allows it")
 
 
 def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
@@ -427,6 +422,22 @@ def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
         holding=replace(answer.holding, shares=shares),
         supply=replace(answer.supply, problems=problems),
     )
+
+
+def find_code_owner(caller: Token, tenant: str = "") -> str:
+    """Return the tenant whose code the caller stores: `tenant`, by default the caller's.
+
+    Raises:
+        NotAllowed: The caller may not submit jobs of the tenant.
+    """
+    if caller.role is Role.READER:
+        raise _make_refusal("a reader changes nothing")
+    own = caller.tenant if caller.role is Role.TENANT else None
+    tenant = tenant or own or DEFAULT_TENANT
+    if own not in (None, tenant):
+        problem = f"the token does not belong to tenant {tenant[:80]!r}"
+        raise NotAllowed("tenant", problem, "leave it out")
+    return tenant
 
 
 def open_local(warehouse: Path, database_url: str = "") -> AuthorizedApi:

@@ -6,11 +6,13 @@ The service gets an archive only, so it needs no network, no git and nobody's cr
 import gzip
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, BinaryIO, Protocol
@@ -58,10 +60,11 @@ def pack(code: str, base: Path) -> Iterator[tuple[str, BinaryIO]]:
         InputError: There is no such code, or it is too large.
     """
     if code.startswith("git+"):
+        _refuse_secrets(code)
         found = GIT.fullmatch(code)
-        if not found or urlsplit(found["url"]).password:
+        if not found:
             problem = f"{code[:80]!r} is not a revision of a repository"
-            remedy = "give one like git+https://host/repository@v3, without a password"
+            remedy = "give one like git+https://host/repository@v3"
             raise InputError(FIELD, problem, remedy)
         with TemporaryFile() as file:
             commit = _fetch(found["url"], found["revision"], file)
@@ -80,6 +83,21 @@ def pack(code: str, base: Path) -> Iterator[tuple[str, BinaryIO]]:
     except OSError as error:
         remedy = "give a folder, an archive .tar.gz, or git+URL@REVISION"
         raise InputError(FIELD, f"{code[:80]!r} cannot be read: {error.strerror}", remedy) from None
+
+
+def _refuse_secrets(code: str) -> None:
+    """Refuse an address with a password, or over HTTP with a user, which may be a token.
+
+    The address becomes part of records, which are kept.
+    """
+    try:
+        address = urlsplit(code.removeprefix("git+"))
+    except ValueError:  # which git refuses, too
+        return
+    over_http = address.scheme in ("http", "https")
+    if address.password or (over_http and "@" in address.netloc):
+        problem = "names a user or a password in its address, which would be recorded"
+        raise InputError(FIELD, problem, "leave it out: git asks its credential helper")
 
 
 def _pack_folder(folder: Path, file: BinaryIO) -> None:
@@ -107,7 +125,12 @@ def _pack_folder(folder: Path, file: BinaryIO) -> None:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """List a folder's files; in a work tree of git, those that git does not ignore."""
+    """List a folder's files; in a work tree of git, those that git does not ignore.
+
+    Raises:
+        InputError: Git cannot say what it ignores, which may be secrets.
+    """
+    problem, remedy = f"{folder} is in a work tree of git, which is not installed", "install git"
     if shutil.which("git"):
         command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others"]
         listed = subprocess.run([*command, "--exclude-standard"], capture_output=True)
@@ -115,7 +138,18 @@ def _list_files(folder: Path) -> list[Path]:
             names = sorted({*listed.stdout.split(b"\0")} - {b""})
             paths = [folder / os.fsdecode(name) for name in names]
             return [path for path in paths if os.path.lexists(path) and not _is_folder(path)]
+        problem = f"git cannot list the files of {folder}: {_last_line(listed.stderr)}"
+        remedy = f"do what git -C {shlex.quote(str(folder))} status says"
+    whole = folder.resolve()
+    if any(os.path.lexists(at / ".git") for at in (whole, *whole.parents)):
+        raise InputError(FIELD, problem, f"{remedy}, or give an archive .tar.gz")
     return sorted(path for path in folder.rglob("*") if not _is_folder(path))
+
+
+def _last_line(said: bytes) -> str:
+    """Return the last line that git said, without control characters."""
+    lines = said.decode(errors="replace").strip().splitlines() or ["it failed"]
+    return " ".join(lines[-1].split())[:200]
 
 
 def _is_folder(path: Path) -> bool:
@@ -133,14 +167,20 @@ def _fetch(url: str, revision: str, file: BinaryIO) -> str:
             command = ["git", "-C", folder, *words]
             done = subprocess.run(command, capture_output=True, env=environment)
             if done.returncode:
-                said = done.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
-                problem = f"{revision} of {url} cannot be fetched: {said[-1][:200]}"
+                problem = f"{revision} of {url} cannot be fetched: {_last_line(done.stderr)}"
                 raise InputError(FIELD, problem, "give a branch, a tag or a full commit")
             return done.stdout
 
         git("init", "-q", "--bare")
         git("fetch", "-q", "--depth", "1", "--", url, revision)
         commit = git("rev-parse", "FETCH_HEAD^{commit}").decode().strip()
-        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-            packed.write(git("archive", "--format=tar", commit))
+        archived = git("archive", "--format=tar", commit)
+    with tarfile.open(fileobj=BytesIO(archived)) as tar:
+        for member in tar:
+            if not (member.isreg() or member.isdir()):
+                problem = f"{member.name[:80]!r} of {revision} is a link, and code has only files"
+                remedy = "replace it by a file, or submit a folder without it"
+                raise InputError(FIELD, problem, remedy)
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        packed.write(archived)
     return commit

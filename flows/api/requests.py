@@ -65,15 +65,15 @@ class WindowRequest(BaseModel):
             InputError: The windows are over, overlap or are too many, or the rule or the zone is
                 invalid.
         """
-        start = self.start or now
-        if self.zone:
-            try:
+        start, length = self.start or now, timedelta(hours=self.hours)
+        try:
+            if self.zone:
                 start = start.astimezone(Moments.of(self.zone).zone)
-            except OverflowError:
-                raise InputError("start", "is out of bounds", "give another year") from None
-        starts = self._repeat(start) if self.rrule else [start]
-        length = timedelta(hours=self.hours)
-        if not starts or starts[-1] + length <= now:
+            starts = self._repeat(start) if self.rrule else [start]
+            over = not starts or starts[-1] + length <= now
+        except OverflowError:
+            raise InputError("start", "is out of bounds", "give another year") from None
+        if over:
             raise InputError("start", "the window is over before it begins", "give a later one")
         if any(later - earlier < length for earlier, later in pairwise(starts)):
             raise InputError("rrule", "the windows overlap", "give fewer hours")

@@ -1,6 +1,6 @@
 """The HTTP API of a service, `/v1`: its routes call the methods of `AuthorizedApi`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from http import HTTPStatus
@@ -8,7 +8,8 @@ from operator import methodcaller
 from tempfile import TemporaryFile
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request
+from anyio import fail_after
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
 from containers.leasing.code import MOST_PACKED
-from flows.api.authorization import AuthorizedApi
+from flows.api.authorization import AuthorizedApi, find_code_owner
 from flows.api.forecast import ForecastRow
 from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.log_format import format_logs
@@ -28,8 +29,11 @@ from flows.runs.job_file import JobFile
 from flows.runs.toml_file import make_input_error
 from flows.web import shells, streams
 from flows.web.backend import (
+    UPLOAD_SECONDS,
+    UPLOADS_OF_ONE,
     BodyLimit,
     Problem,
+    RequestRefused,
     ServiceBackend,
     describe_errors,
     get_http_status,
@@ -77,7 +81,22 @@ class StoredCode(BaseModel):
     sha256: str
 
 
-@routes.post("/code", status_code=201)
+async def hold_upload(request: Request, caller: Caller) -> AsyncIterator[None]:
+    """Hold a slot until the archive is stored."""
+    uploads: streams.Slots = request.app.state.uploads
+    uploads.take(caller)
+    try:
+        yield
+    finally:
+        uploads.give_back(caller)
+
+
+@routes.post(
+    "/code",
+    status_code=201,
+    dependencies=[Depends(hold_upload)],
+    responses=describe_errors(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS),
+)
 async def store_code(
     request: Request,
     api: Api,
@@ -85,10 +104,18 @@ async def store_code(
     tenant: Annotated[str, Query(max_length=100, description="Its owner.")] = "",
 ) -> StoredCode:
     """Store the code of jobs, an archive .tar.gz, as `NAME#sha256=…`."""
+    find_code_owner(api.caller, tenant)  # before the archive is received
     with TemporaryFile() as archive:
         async with backend.uploads:
-            async for part in request.stream():
-                archive.write(part)
+            try:
+                with fail_after(UPLOAD_SECONDS):
+                    async for part in request.stream():
+                        archive.write(part)
+            except TimeoutError:
+                problem = f"took longer than {UPLOAD_SECONDS:g} s"
+                remedy = "leave out data, or send it over a faster network"
+                status = HTTPStatus.REQUEST_TIMEOUT
+                raise RequestRefused(status, "body", problem, remedy) from None
             archive.seek(0)
             return StoredCode(sha256=await backend.unpack(lambda: api.store_code(archive, tenant)))
 
@@ -262,6 +289,7 @@ def create_api(backend: ServiceBackend) -> ASGIApp:
         ],  # routers would be built anew
     )
     api.state.backend, api.state.slots = backend, streams.Slots()
+    api.state.uploads = streams.Slots("upload", UPLOADS_OF_ONE)
     _answer_problems(api)
     return BodyLimit(api, {f"{PREFIX}/code": MOST_PACKED})
 

@@ -38,6 +38,10 @@ for Docker hosts. Engineering bounds."""
 UPLOADS, UNPACKING = 8, 1
 """Archives received at a time, and unpacked at a time. Engineering bounds."""
 
+UPLOADS_OF_ONE, UPLOAD_SECONDS = 4, 300.0
+"""Most archives of a token at a time, received or waiting, so that no user takes all; time in which
+one must be received. Engineering bounds."""
+
 SIMULATIONS = 1
 """Processes that simulate the queue. An engineering bound."""
 

@@ -30,7 +30,7 @@ POLL_SECONDS = 1.0
 """Interval between polls. An engineering choice."""
 
 MOST_STREAMS = 64
-"""Most concurrent streams. An engineering bound."""
+"""Most concurrent streams, and most concurrent uploads. An engineering bound."""
 
 MOST_OF_ONE = 8
 """Most concurrent streams of a token, so that no user takes all. An engineering bound."""
@@ -44,9 +44,10 @@ LastEvent = Annotated[
 
 
 class Slots:
-    """The numbers of open streams by token."""
+    """The numbers of open streams, or of uploads, by token."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "stream", most_of_one: int = MOST_OF_ONE) -> None:
+        self._what, self._most_of_one = what, most_of_one
         self._open = Counter[Token]()
 
     def take(self, caller: Token) -> None:
@@ -55,13 +56,14 @@ class Slots:
         Raises:
             RequestRefused: Too many are open.
         """
-        if self._open[caller] >= MOST_OF_ONE:
-            problem = f"{MOST_OF_ONE} streams of this token are open already"
-            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "stream", problem, "close one")
+        if self._open[caller] >= self._most_of_one:
+            problem = f"{self._most_of_one} {self._what}s of this token are open already"
+            remedy = "close one, or wait until one has ended"
+            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, self._what, problem, remedy)
         if self._open.total() >= MOST_STREAMS:
-            problem = f"{MOST_STREAMS} streams are open already"
+            problem = f"{MOST_STREAMS} {self._what}s are open already"
             status = HTTPStatus.SERVICE_UNAVAILABLE
-            raise RequestRefused(status, "stream", problem, "try again later")
+            raise RequestRefused(status, self._what, problem, "try again later")
         self._open[caller] += 1
 
     def give_back(self, caller: Token) -> None:

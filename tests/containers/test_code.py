@@ -65,11 +65,25 @@ def bomb() -> bytes:
     return gzip.compress(head.tobuf(tarfile.GNU_FORMAT) + bytes(2**25))
 
 
+def many_names() -> bytes:
+    """A header of a long name, and so on, which tarfile reads by recursion."""
+    head = tarfile.TarInfo("x")
+    head.type, head.size = b"L", 1
+    names = (head.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")) * 1500
+    return gzip.compress(names + gzip.decompress(packed(file("x"))))
+
+
+def changed(change: Callable[[bytes], bytes]) -> bytes:
+    """An archive of two files, changed within its compression."""
+    return gzip.compress(change(gzip.decompress(packed(file("x"), file("y")))))
+
+
 ATTACKS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a path above": (lambda: packed(file("a/../../x")), "not a plain path"),
     "an absolute path": (lambda: packed(file("/etc/x")), "not a plain path"),
     "a name of two lines": (lambda: packed(file("a\nb")), "not a plain path"),
     "a long name": (lambda: packed(file("x" * 300)), "not a plain path"),
+    "a long path": (lambda: packed(file("/".join(["x" * 250] * 20))), "more than 1,024 bytes"),
     "a deep folder": (lambda: packed(file("x/" * 40 + "y")), "more than 32 deep"),
     "a link out": (lambda: packed(file("x", type=b"2", linkname="/etc")), "no file and no"),
     "a hard link": (lambda: packed(file("x", type=b"1", linkname="y")), "no file and no"),
@@ -82,6 +96,17 @@ ATTACKS: dict[str, tuple[Callable[[], bytes], str]] = {
     "no tar": (lambda: gzip.compress(b"x" * 1024), "is not an archive"),
     "half an archive": (lambda: packed(file("x", os.urandom(9999)))[:5000], "is not an archive"),
     "many files": (lambda: packed(*(file(str(n)) for n in range(11))), "more than 10 files"),
+    "many folders": (lambda: packed(file("a/b/c/d/e/f"), file("g/h/i/j/k")), "more than 10 files"),
+    "many names": (many_names, "is not an archive"),
+    "no end": (lambda: changed(lambda tar: tar[:1024]), "is not an archive"),
+    "half a header": (lambda: changed(lambda tar: tar[:700]), "is not an archive"),
+    "garbage after a file": (
+        lambda: changed(lambda tar: tar[:512] + b"x" * 512 + tar[1024:]),
+        "is not an archive",
+    ),
+    "a second archive within": (lambda: changed(lambda tar: tar + tar), "more follows its end"),
+    "a second archive": (lambda: packed(file("x")) + packed(file("y")), "more follows its end"),
+    "a wrong checksum": (lambda: packed(file("x"))[:-8] + bytes(8), "is not an archive"),
     "large files": (lambda: packed(*(file(n, bytes(600)) for n in "xy")), "unpacks to more"),
     "a bomb of headers": (bomb, "beside its files"),
     "a large archive": (lambda: os.urandom(2**17), "is larger than"),

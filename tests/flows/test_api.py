@@ -5,7 +5,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+import flows.web.api
 from flows.campaigns import Runner
 from flows.campaigns.runners import stop_processes
 from flows.web.api import create_api
-from flows.web.backend import MOST_BYTES, RequestRefused, ServiceBackend
+from flows.web.backend import MOST_BYTES, UPLOADS_OF_ONE, RequestRefused, ServiceBackend
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots
 from harness.attacks import schemas
 from predictor.allocation import Demand
@@ -51,6 +52,12 @@ class Client:
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         return self._loop.run(self._client.request(method, path, **more))
+
+    def together(self, requests: Iterable[dict[str, Any]]) -> list[httpx.Response]:
+        async def ask() -> list[httpx.Response]:
+            return await asyncio.gather(*(self._client.request(**one) for one in requests))
+
+        return self._loop.run(ask())
 
     def close(self) -> None:
         self._loop.run(self._client.aclose())
@@ -288,6 +295,36 @@ def test_a_body_is_read_up_to_its_bound(api: Api) -> None:
     )
     assert answer.status_code == 413
     assert answer.json()["problem"] == "is larger than 64 KiB"
+
+
+def test_an_archive_is_refused_before_it_is_received(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x"
+        started.append(True)
+        await asyncio.Event().wait()
+
+    def send(who: str, tenant: str = "") -> httpx.Response:
+        path = f"/v1/code?tenant={tenant}"
+        return api.client.request("POST", path, content=slow(), headers=api.headers[who])
+
+    started: list[bool] = []
+    assert send("reader").status_code == 403
+    assert send("tenant", "b").status_code == 403
+    assert not started
+
+    monkeypatch.setattr(flows.web.api, "UPLOAD_SECONDS", 0.1)
+    answer = send("tenant")
+    assert (answer.status_code, answer.json()["problem"]) == (408, "took longer than 0.1 s")
+
+    monkeypatch.setattr(flows.web.api, "UPLOAD_SECONDS", 1.0)
+    together = api.client.together(
+        {"method": "POST", "url": "/v1/code", "content": slow(), "headers": api.headers["tenant"]}
+        for _ in range(UPLOADS_OF_ONE + 1)
+    )
+    statuses = [answer.status_code for answer in together]
+    assert sorted(statuses) == [408] * UPLOADS_OF_ONE + [429]
 
 
 def test_a_service_that_has_not_begun_says_so(tmp_path: Path) -> None:

@@ -76,6 +76,35 @@ def test_a_work_tree_is_packed_without_what_git_ignores(repository: Path) -> Non
     assert names(packed(repository)[1]) == [".gitignore", "new.py", "train.py"]
 
 
+def test_what_git_cannot_list_is_not_packed(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "secret.bin").write_text("secret")
+    (inner := repository / "inner").mkdir()
+    (inner / "new.py").write_text("")
+    (plain := tmp_path / "plain").mkdir()
+    (plain / "new.py").write_text("")
+    for name, problem in (
+        ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "git cannot list .*: git config .*safe.directory"),
+        ("PATH", "is in a work tree of git, which is not installed"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, "1")
+            for folder in (repository, inner):
+                with pytest.raises(InputError, match=problem):
+                    packed(folder)
+            assert names(packed(plain)[1]) == ["new.py"]
+
+
+def test_links_of_a_revision_are_refused_where_it_is_packed(repository: Path) -> None:
+    (repository / "link.py").symlink_to("train.py")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "link")
+    git(repository, "tag", "v2")
+    with pytest.raises(InputError, match=r"'link\.py' of v2 is a link"):
+        packed(f"git+file://{repository}@v2")
+
+
 def test_a_revision_is_packed_by_its_commit(repository: Path) -> None:
     commit = git(repository, "rev-parse", "v1")
     origin, archive = packed(f"git+file://{repository}@v1")
@@ -88,13 +117,18 @@ def test_a_revision_is_packed_by_its_commit(repository: Path) -> None:
     for code, problem in (
         (f"git+file://{repository}@v9", "v9 of file://.* cannot be fetched: .*v9"),
         (f"git+file://{repository}", "is not a revision of a repository"),
-        ("git+https://ann:secret@host/r@v1", "without a password"),
+        ("git+https://ann:secret@host/r@v1", "names a user or a password"),
+        ("git+ssh://ann:secret@host/r@v1", "names a user or a password"),
+        ("git+https://secret@host/r@v1", "names a user or a password"),
+        ("git+HTTPS://secret@host/r", "names a user or a password"),
+        ("git+https://[host/r@v1", "cannot be fetched"),
         ("git+ext::touch% x@v1", "is not a revision"),
         ("git+ext::touch@v1", "cannot be fetched: fatal: transport 'ext' not allowed"),
         ("git+--upload-pack=touch@v1", "cannot be fetched"),
     ):
-        with pytest.raises(InputError, match=problem):
+        with pytest.raises(InputError, match=problem) as refused:
             packed(code)
+        assert "secret" not in str(refused.value)
 
 
 SHOW = """

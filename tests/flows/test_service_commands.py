@@ -164,6 +164,10 @@ def test_windows_of_a_zone_keep_their_time_of_day_over_summer_time() -> None:
         ]
     day = {"hours": 24.0, "start": "2026-10-24T00:00:00+02:00", "rrule": "FREQ=DAILY;COUNT=3"}
     assert len(WindowRequest.model_validate(day | {"zone": "Europe/Berlin"}).list_starts(now)) == 3
+    for last in ({"hours": 100.0}, {"hours": 100.0, "rrule": "FREQ=DAILY;COUNT=1"}):
+        late = WindowRequest.model_validate(last | {"start": "9999-12-31T23:00Z"})
+        with pytest.raises(InputError, match="start: is out of bounds"):
+            late.list_starts(now)
     spring = day | {"start": "2027-03-28T00:00:00+01:00", "zone": "Europe/Berlin"}
     with pytest.raises(InputError, match="the windows overlap"):  # that day has 23 hours
         WindowRequest.model_validate(spring).list_starts(now)
