@@ -206,7 +206,7 @@ class _StrictHeader(tarfile.TarInfo):
         """
         try:
             return super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # the mark
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the mark
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(str(error)) from None

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from containers.leasing.code import FIELD, MOST_FILES, MOST_PACKED, MOST_UNPACKED
 from predictor.errors import InputError
@@ -24,6 +24,9 @@ from predictor.image import STORED_CODE
 
 GIT = re.compile(r"git\+(?P<url>[^\s#]+?)@(?P<revision>[\w./+-]+)", re.ASCII)
 """A revision of a repository, as pip writes it."""
+
+WITH_SECRET = re.compile(r"git\+(https?://[^/?#]*@|[^/]*://[^/?#]*:[^/?#]*@)", re.IGNORECASE)
+"""Address with a password, or over HTTP with a user, which may be a token."""
 
 
 class CodeStore(Protocol):
@@ -60,7 +63,9 @@ def pack(code: str, base: Path) -> Iterator[tuple[str, BinaryIO]]:
         InputError: There is no such code, or it is too large.
     """
     if code.startswith("git+"):
-        _refuse_secrets(code)
+        if WITH_SECRET.match(code):
+            problem = "names a user or a password in its address, which records would keep"
+            raise InputError(FIELD, problem, "leave it out: git asks its credential helper")
         found = GIT.fullmatch(code)
         if not found:
             problem = f"{code[:80]!r} is not a revision of a repository"
@@ -83,21 +88,6 @@ def pack(code: str, base: Path) -> Iterator[tuple[str, BinaryIO]]:
     except OSError as error:
         remedy = "give a folder, an archive .tar.gz, or git+URL@REVISION"
         raise InputError(FIELD, f"{code[:80]!r} cannot be read: {error.strerror}", remedy) from None
-
-
-def _refuse_secrets(code: str) -> None:
-    """Refuse an address with a password, or over HTTP with a user, which may be a token.
-
-    The address becomes part of records, which are kept.
-    """
-    try:
-        address = urlsplit(code.removeprefix("git+"))
-    except ValueError:  # which git refuses, too
-        return
-    over_http = address.scheme in ("http", "https")
-    if address.password or (over_http and "@" in address.netloc):
-        problem = "names a user or a password in its address, which would be recorded"
-        raise InputError(FIELD, problem, "leave it out: git asks its credential helper")
 
 
 def _pack_folder(folder: Path, file: BinaryIO) -> None:

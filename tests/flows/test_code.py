@@ -120,6 +120,7 @@ def test_a_revision_is_packed_by_its_commit(repository: Path) -> None:
         ("git+https://ann:secret@host/r@v1", "names a user or a password"),
         ("git+ssh://ann:secret@host/r@v1", "names a user or a password"),
         ("git+https://secret@host/r@v1", "names a user or a password"),
+        ("git+ssh://git@127.0.0.1:1/r@v1", "cannot be fetched"),
         ("git+HTTPS://secret@host/r", "names a user or a password"),
         ("git+https://[host/r@v1", "cannot be fetched"),
         ("git+ext::touch% x@v1", "is not a revision"),
