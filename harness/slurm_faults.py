@@ -315,10 +315,14 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(FAULTS))
     options = parser.parse_args()
     if lacking := missing():
-        print(f"left out: {lacking}")
-        return
+        parser.error(lacking)
+    kinds = options.kinds.split(",")
+    if unknown := {*kinds} - FAULTS.keys():
+        parser.error(
+            f"--kinds: there is no fault {min(unknown)!r}; give some of {'; '.join(FAULTS)}"
+        )
     generator = random.Random(options.seed)
-    faults = pick_faults(options.faults, options.kinds.split(","), generator)
+    faults = pick_faults(options.faults, kinds, generator)
     with slurm() as lab, tempfile.TemporaryDirectory(dir="/tmp") as text:
         folder = Path(text)
         folder.chmod(0o755)

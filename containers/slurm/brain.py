@@ -27,11 +27,10 @@ from containers.runtime import (
 from containers.slurm.commands import Commands
 from containers.slurm.declaring import SlurmIdentity, is_as_declared
 from containers.slurm.hand_over import (
-    FIRST,
     RUN,
     SETTLE_SECONDS,
     WAIT,
-    find_nice,
+    find_first_nice,
     group_by_nice,
     update_jobs,
 )
@@ -236,7 +235,7 @@ class SlurmBrain:
                 known.end = (EventKind.LOST, self.clock.now(), reason)
                 continue
             nodes = name_nodes(self._nodes_of(known.gpus))
-            nice = f"Nice={find_nice(row) - FIRST}"
+            nice = f"Nice={find_first_nice(row)}"
             order = (f"QOS={RUN}", f"ReqNodeList={nodes}", "StartTime=now", nice)
             with suppress(SlurmAway):  # the next look shows whether it was carried out
                 refusals = update_jobs(self._commands, [row.id], order)

@@ -28,7 +28,7 @@ def claim_partition(commands: Commands, partition: str, owner: str, node: str) -
         SlurmAway: It does not answer.
     """
     own = f"{_OURS}{owner}"
-    _refuse_others(commands, partition, own)
+    refuse_others(commands, partition, owner)
     if not owner:
         return
     asked = (f"ReservationName={own}", f"PartitionName={partition}", f"Nodes={node}")
@@ -40,15 +40,22 @@ def claim_partition(commands: Commands, partition: str, owner: str, node: str) -
         if _DUPLICATE not in str(refused):
             raise
     try:  # another service may have made its own in the meantime
-        _refuse_others(commands, partition, own)
+        refuse_others(commands, partition, owner)
     except InputError:
         _delete(commands, own)
         raise
 
 
-def _refuse_others(commands: Commands, partition: str, own: str) -> None:
+def refuse_others(commands: Commands, partition: str, owner: str) -> None:
+    """Refuse a partition that a run other than its owner has claimed.
+
+    Raises:
+        InputError: Another run has it.
+        Refused: Slurm refuses to tell.
+        SlurmAway: It does not answer.
+    """
     for other in list_claims(commands, partition):
-        if other != own:
+        if other != f"{_OURS}{owner}":
             remedy = f"end that service, then shockwave slurm release-all --partition {partition}"
             raise InputError("partition", f"is claimed by another service: {other}", remedy)
 

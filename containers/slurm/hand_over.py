@@ -283,6 +283,14 @@ def find_nice(job: SlurmJob) -> int:
     return job.nice + FIRST if job.nice <= -FIRST // 2 else job.nice
 
 
+def find_first_nice(job: SlurmJob) -> int:
+    """Return the `Nice` that makes a job the queue's first.
+
+    More than 499,999,999 of its owner's would not be told from a `Nice` of hers alone.
+    """
+    return min(find_nice(job), FIRST // 2 - 1) - FIRST
+
+
 def group_by_nice(jobs: Iterable[SlurmJob]) -> list[tuple[list[str], tuple[str]]]:
     """Return the ids of jobs, and the change that gives them their owners' `Nice` back."""
     found: dict[int, list[str]] = {}

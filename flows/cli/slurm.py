@@ -45,22 +45,34 @@ def release_all(
     from contextlib import closing
 
     from containers.leasing.engine import Refused
+    from containers.slurm.claim import refuse_others
     from containers.slurm.commands import Commands
     from containers.slurm.hand_over import release_all
     from containers.slurm.parsing import SlurmAway
+    from flows.runs.queue_run import name_owner
     from flows.scheduler.options import DATABASE_URL
+    from warehouse.inbox.inbox import Inbox
     from warehouse.inbox.lease import Leases
+    from warehouse.store.reader import Reader
 
+    owner = None
     if if_away is not None:
-        with closing(Leases(warehouse, os.environ.get(DATABASE_URL, ""))) as leases:
+        url = os.environ.get(DATABASE_URL, "")
+        with closing(Leases(warehouse, url)) as leases:
             away = leases.away_seconds()
         if away is None:
-            raise InputError("warehouse", "has had no service", "give that of the service")
+            remedy = f"give --warehouse of the service, and its database, if any, in {DATABASE_URL}"
+            raise InputError("warehouse", f"{warehouse} has had no service", remedy)
         if away < 60.0 * if_away or not away:
             say(f"A scheduler ran {away:.0f} s ago: nothing was released.", err=True)
             return
+        with Inbox(warehouse, url) as inbox:
+            owner = name_owner(Reader(warehouse), inbox.run) if inbox.run else ""
+    commands = Commands()
     try:
-        left = release_all(Commands(), partition, time.time())
+        if owner is not None:
+            refuse_others(commands, partition, owner)
+        left = release_all(commands, partition, time.time())
     except (SlurmAway, Refused) as error:
         remedy = "see shockwave slurm check"
         raise InputError("slurm", f"jobs were not released: {error}", remedy) from None

@@ -68,6 +68,11 @@ def _claim(commands: Commands, partition: str, owner: str, node: str) -> None:
         raise InputError("partition", f"cannot be claimed: {error}", remedy) from None
 
 
+def name_owner(reader: Reader, run: str) -> str:
+    """Return the owner of a run's claim: a name that no run of another warehouse has."""
+    return f"{run}-{reader.created_at(run).timestamp() * 1000:.0f}"
+
+
 def list_numbered(packages: Iterable[Package]) -> list[str]:
     """Return the names of a run's nodes in their order; empty for a run of another kind."""
     found = {part.name: part.version for part in packages}
@@ -109,8 +114,7 @@ def open_queue_run(
                 problem = "this warehouse has a service that runs its jobs elsewhere"
                 raise InputError("partition", problem, "give another warehouse")
         wait = read_kill_seconds(commands)
-        created = reader.created_at(writer.run).timestamp()
-        _claim(commands, partition, f"{writer.run}-{created * 1000:.0f}", nodes[0])
+        _claim(commands, partition, name_owner(reader, writer.run), nodes[0])
         clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
         runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
         with closing(runtime):

@@ -1,6 +1,7 @@
 """The source of jobs that users submitted to Slurm: they come through the inbox like all others."""
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -32,8 +33,11 @@ LOOK_SECONDS = 1.0
 
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 3600.0
 """Time until a job that was refused is submitted again, which doubles each time, and its bound."""
-SHARES_SECONDS = 600.0
-"""Time between two questions for the accounts' fair shares. An engineering choice."""
+SHARES_SECONDS, SHARES_AGAIN_SECONDS = 600.0, 30.0
+"""Time between two questions for the accounts' fair shares; after one that failed. Engineering
+choices."""
+SHARES = "slurm"
+"""Submitter of the budgets that fair shares say."""
 MOST_ASKED = 50
 """Most questions about single jobs at a time, so that a round does not wait for them."""
 
@@ -61,7 +65,8 @@ class QueueSource:
     GPUs are released at once; jobs that name nodes, and those that no node can run, wait on.
 
     A job that waits although its entry was taken in is submitted again: it was refused while Slurm
-    was away, or its owner held or changed it. Tenants' budgets follow fair shares.
+    was away, or its owner held or changed it. Tenants' budgets follow changes of fair shares; an
+    operator's holds until the next one.
     """
 
     inbox: Inbox
@@ -72,7 +77,7 @@ class QueueSource:
     _details: dict[tuple[str, int], JobDetails] = field(default_factory=dict)
     _tries: dict[tuple[str, int], _Try] = field(default_factory=dict)
     _looked: float = 0.0
-    _shared: float = -SHARES_SECONDS
+    _ask_shares: float = -math.inf
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
@@ -109,16 +114,21 @@ class QueueSource:
         raise InputError("job", "does not wait in Slurm", "submit jobs with sbatch")
 
     def _follow_shares(self) -> None:
-        """Give tenants the budgets that Slurm's fair shares say, if they have others."""
-        if time.monotonic() < self._shared + SHARES_SECONDS:
+        """Give tenants the budgets that Slurm's fair shares say, if those have changed."""
+        if time.monotonic() < self._ask_shares:
             return
-        self._shared = time.monotonic()
+        self._ask_shares = time.monotonic() + SHARES_AGAIN_SECONDS
         with suppress(SlurmAway, Refused):
             config = read_config(self.commands.call("scontrol", "show", "config"))
             budgets = list_budgets(self.commands, config.get("ClusterName", ""))
+            self._ask_shares = time.monotonic() + SHARES_SECONDS
             for account, budget in budgets.items():
-                if self.inbox.terms(account).budget != budget:
-                    self.inbox.tenant(account, {"budget": budget}, by="slurm")
+                try:
+                    if self.inbox.terms(account, by=SHARES).budget != budget:
+                        self.inbox.tenant(account, {"budget": budget}, by=SHARES)
+                except InputError as error:
+                    said = f"account {account!r} has no budget: {error}"
+                    log_line("scheduler", said, level=logging.WARNING)
 
     def _take(self, taken: SourcePosition) -> None:
         """Submit the queue's new jobs."""

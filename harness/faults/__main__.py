@@ -5,7 +5,17 @@
 Runs of six training jobs, one run after another, while the scheduler, daemons, nodes and programs
 are killed or stopped and storage is full. Each job must finish, with each epoch once and the losses
 of undisturbed training bit for bit; no GPU or job may be used twice, nothing may be left, and the
-records must pass their audit. Exits with 1 if anything was wrong. Needs root.
+records must pass their audit. Exits with 1 if anything was wrong, with 2 where it cannot
+run. Needs root.
+
+A fault counts if it met a running job, a call of the command that it replaced, or a job that Slurm
+let it change; others are tried again.
+
+Slurm, here without control groups, loses sight of processes when it is killed. So there are two
+exceptions on it. The processes of leases that live when the controller, a node for long or a
+`slurmstepd` is killed may share GPUs and jobs with later ones; a lease keeps them from writing. And
+jobs that a controller knew when it was killed, and that it lists although the run and all their
+processes have ended, are cancelled; their number is printed.
 """
 
 import argparse
@@ -22,6 +32,7 @@ from harness.faults.slurm import SlurmMachinery
 from harness.faults.trial import STORAGE_BYTES, Machinery, file_system, trial
 from harness.markdown import markdown
 from harness.slurm_files import TYPES
+from predictor.errors import InputError
 
 SPOOL_BYTES = 2**24
 
@@ -45,8 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     on_slurm = options.on == "slurm"
     if lacking := (slurm if on_slurm else dockerd).missing():
-        print(f"left out: {lacking}")
-        return
+        parser.error(lacking)
     with ExitStack() as stack:
         storage = stack.enter_context(file_system(STORAGE_BYTES))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
@@ -57,11 +67,16 @@ def main() -> None:
             machinery = DockerMachinery(stack.enter_context(dockerd.dockerd()))
         jobs = workload(gpu_types=(*dict.fromkeys(TYPES.values()),) if on_slurm else ("cpu",))
         kinds = options.kinds.split(",") if options.kinds else None
-        found = trial(machinery, storage, folder, jobs, options.faults, options.seed, kinds)
+        try:
+            found = trial(machinery, storage, folder, jobs, options.faults, options.seed, kinds)
+        except InputError as error:
+            parser.error(str(error))
         log = (folder / "log").read_text()
     rows = [[kind, str(number)] for kind, number in sorted(found.injected.items())]
     print(markdown(["Fault", "Number"], rows), end="")
     print(f"{found.injected.total()} faults in {found.runs} runs.")
+    if isinstance(machinery, SlurmMachinery):
+        print(f"{len(machinery.cancelled)} jobs that a killed controller knew were cancelled.")
     print("\n".join(found.broken) or "Nothing was wrong.")
     if found.broken:
         print(log[-5000:], file=sys.stderr)

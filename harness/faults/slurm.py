@@ -62,7 +62,9 @@ class SlurmMachinery:
         self._commands = lab.folder / "bin" / "scheduler"
         copytree(lab.commands(), self._commands, dirs_exist_ok=True)
         self._excused: set[str] = set()
-        self._forgot = False
+        self._at_kill: set[str] = set()
+        self.cancelled: set[str] = set()
+        """Jobs that `left` cancelled: id and name."""
 
     def cluster(self, storage: Path) -> SlurmCluster:
         """See `Machinery.cluster`."""
@@ -100,40 +102,60 @@ class SlurmMachinery:
         def pause(most: float = AWAY_SECONDS) -> None:
             time.sleep(generator.uniform(0.0, most))
 
-        def kill(name: str, seconds: float | None = None) -> bool:
+        def kill(name: str, seconds: float | None = None) -> None:
             """Kill a daemon; start it again soon, or after some seconds."""
             self._lab.kill(name)
             pause() if seconds is None else time.sleep(seconds)
             self._lab.start(name)
+
+        def to_daemon(name: str) -> bool:
+            if not self.running():
+                return False
+            kill(name)
             return True
 
-        def kill_controller() -> bool:
+        def to_node(harm: Callable[[str], object]) -> bool:
+            """Harm a node on which a job runs."""
+            if not (nodes := sorted({program.node for program in self._programs()} & {*NODES})):
+                return False
+            harm(generator.choice(nodes))
+            return True
+
+        def kill_controller() -> None:
             # It forgets what it has not written, and jobs are killed and their GPUs given away.
             self._excuse()
-            self._forgot = True
-            return kill("slurmctld")
+            self._at_kill |= self._listed("--states=all")
+            kill("slurmctld")
+
+        def kill_while_running() -> bool:
+            if not self.running():
+                return False
+            kill_controller()
+            return True
 
         def kill_after_submission() -> bool:
             before, until = self._shown(), time.monotonic() + 3 * ROUND_SECONDS
             while not (new := self._shown().keys() - before.keys()) and time.monotonic() < until:
                 time.sleep(0.05)
-            return bool(new) and kill_controller()
+            if new:
+                kill_controller()
+            return bool(new)
 
         def stop_controller() -> bool:
+            if not self.running():
+                return False
             self._lab.send("slurmctld", signal.SIGSTOP)
             pause(2 * AWAY_SECONDS)
             self._lab.send("slurmctld", signal.SIGCONT)
             return True
 
-        def lose_node() -> bool:
+        def lose(node: str) -> None:
             self._excuse()
-            return kill(generator.choice(NODES), MISSED_SECONDS)
+            kill(node, MISSED_SECONDS)
 
-        def drain() -> bool:
-            node = f"NodeName={generator.choice(NODES)}"
-            self._lab.run("scontrol", "update", node, "State=DRAIN", "Reason=a fault")
-            pause(2 * AWAY_SECONDS)
-            return True  # `mend` resumes it
+        def drain(node: str) -> None:
+            self._lab.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=a fault")
+            pause(2 * AWAY_SECONDS)  # `mend` resumes it
 
         def to_program(number: int, *, keeper: bool = False) -> bool:
             """Send a signal to a process of a lease, or to the `slurmstepd` above it."""
@@ -144,10 +166,15 @@ class SlurmMachinery:
             if keeper:
                 self._excuse()
                 target = self._keeper(target)
-            with suppress(RuntimeError):  # it has just ended
+                if not target:
+                    return False
+            try:
                 self._lab.call("kill", f"-{number}", str(target))
-                if number == signal.SIGSTOP:
-                    pause()
+            except RuntimeError:  # it has just ended
+                return False
+            if number == signal.SIGSTOP:
+                pause()
+                with suppress(RuntimeError):
                     self._lab.call("kill", f"-{signal.SIGCONT}", str(target))
             return True
 
@@ -156,10 +183,15 @@ class SlurmMachinery:
                 return False
             job_id = generator.choice(ids)
             self._lab.run("scontrol", "update", f"JobId={job_id}", "Requeue=1", check=False)
-            self._lab.run(*command, job_id, check=False)
+            try:
+                self._lab.run(*command, job_id)
+            except RuntimeError:  # it has just ended
+                return False
             return True
 
         def storm() -> bool:
+            if not self.running():
+                return False
             for _ in range(generator.randint(1, 4)):
                 asked = ("--chdir=/", "--output=/dev/null", "--job-name=other", "--gpus=2")
                 self._lab.run("sbatch", *asked, "--wrap=sleep 3", user="carol")
@@ -167,9 +199,13 @@ class SlurmMachinery:
 
         def answer(*texts: str) -> bool:
             name = generator.choice(("squeue", "scontrol", "sinfo", "sacct", "sbatch", "scancel"))
-            with replaced(self._commands / name, generator.choice(texts)):
+            called = self._lab.folder / "called"
+            script = f"touch {called}; {generator.choice(texts)}"
+            with replaced(self._commands / name, script):
                 pause(2 * AWAY_SECONDS)
-            return True
+            was_called = called.exists()
+            called.unlink(missing_ok=True)
+            return was_called
 
         def fill_spool() -> bool:
             if not self.running():
@@ -179,15 +215,15 @@ class SlurmMachinery:
             return True
 
         return {
-            "controller killed": kill_controller,
+            "controller killed": kill_while_running,
             "controller killed after a submission": kill_after_submission,
             "controller stopped": stop_controller,
-            "node's daemon killed": lambda: kill(generator.choice(NODES)),
-            "node lost": lose_node,
-            "node drained": drain,
-            "accounting killed": lambda: kill("slurmdbd"),
-            "database killed": lambda: kill("mariadbd"),
-            "munge killed": lambda: kill("munged"),
+            "node's daemon killed": lambda: to_node(kill),
+            "node lost": lambda: to_node(lose),
+            "node drained": lambda: to_node(drain),
+            "accounting killed": lambda: to_daemon("slurmdbd"),
+            "database killed": lambda: to_daemon("mariadbd"),
+            "munge killed": lambda: to_daemon("munged"),
             "program killed": lambda: to_program(signal.SIGKILL),
             "program stopped": lambda: to_program(signal.SIGSTOP),
             "slurmstepd killed": lambda: to_program(signal.SIGKILL, keeper=True),
@@ -207,18 +243,23 @@ class SlurmMachinery:
         self._excused |= {program.lease for program in self._programs()}
 
     def _keeper(self, number: int) -> int:
-        """The `slurmstepd` above a process."""
+        """The `slurmstepd` above a process; 0 if that has ended."""
         with suppress(OSError, ValueError):
-            while b"slurmstepd" not in self._lab.read(number, "cmdline"):
+            while number and b"slurmstepd" not in self._lab.read(number, "cmdline"):
                 number = int(self._lab.read(number, "stat").rpartition(b")")[2].split()[1])
-        return number
+            return number
+        return 0
 
     def _shown(self) -> dict[str, tuple[str, int]]:
         """Run and job of the Slurm jobs of leases that have not ended, by their ids."""
+        found = filter(None, map(_JOB.fullmatch, self._listed()))
+        return {job[1]: (job[2], int(job[3])) for job in found}
+
+    def _listed(self, *options: str) -> set[str]:
+        """Id and name of each of Slurm's jobs; none while it is away."""
         with suppress(RuntimeError, TimeoutExpired):
-            lines = self._lab.run("squeue", "-h", "-o", "%A %j").splitlines()
-            return {f[1]: (f[2], int(f[3])) for line in lines if (f := _JOB.fullmatch(line))}
-        return {}
+            return {*self._lab.run("squeue", "-h", *options, "-o", "%A %j").splitlines()}
+        return set()
 
     def mend(self) -> None:
         """See `Machinery.mend`: Slurm drains nodes on which a job that it forgot still runs."""
@@ -231,16 +272,16 @@ class SlurmMachinery:
     def left(self, run: str) -> list[str]:
         """See `Machinery.left`: jobs and processes.
 
-        A controller that was killed may take ended jobs for running ones; they are cancelled here,
-        as the next run says.
+        A controller that was killed may take ended jobs for running ones; those that it knew before
+        are cancelled here.
         """
-        forgot, self._forgot = self._forgot, False
 
         def ask() -> list[str]:
             self.mend()
-            ids = [job_id for job_id, (of, _) in self._shown().items() if of == run]
-            if forgot and ids and not any(one.job[0] == run for one in self._programs()):
-                self._lab.run("scancel", *ids, check=False)
+            old = {job for job in self._at_kill & self._listed() if f" shockwave-{run}-" in job}
+            if old and not any(one.job[0] == run for one in self._programs()):
+                self._lab.run("scancel", *(job.split()[0] for job in old), check=False)
+                self.cancelled |= old
             jobs = self._lab.run("squeue", "-h", "-o", "%j %i %T %r %N", check=False).splitlines()
             programs = (program for program in self._programs() if program.job[0] == run)
             return [

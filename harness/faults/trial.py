@@ -22,6 +22,7 @@ from containers.runtime import EventKind
 from flows.runs.cluster_file import AnyCluster
 from harness.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
 from harness.waiting import HANG_SECONDS
+from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.sources import Workload
 from warehouse.store.audit import audit
@@ -118,6 +119,18 @@ class Trial:
         if time.monotonic() - self.harmed_at > HANG_SECONDS:
             raise Stuck(f"no fault did harm in {HANG_SECONDS:g} s, the last: {kind}")
 
+    def check(self, kinds: Sequence[str]) -> None:
+        """Refuse kinds of faults that there are not.
+
+        Raises:
+            InputError: There is no such kind.
+        """
+        known = self._faults(Scheduler(self.folder))
+        for kind in kinds:
+            if kind not in known:
+                remedy = f"give some of {'; '.join(sorted(known))}"
+                raise InputError("kinds", f"there is no fault {kind!r}", remedy)
+
     def _order(self, faults: int, of: Sequence[str] | None) -> list[str]:
         """Kinds of faults, each as often as the others, in random order."""
         kinds = of or list(self._faults(Scheduler(self.folder)))
@@ -135,12 +148,12 @@ class Trial:
     def _faults(self, scheduler: Scheduler) -> dict[str, Callable[[], bool]]:
         """By kind, a function that injects a fault and returns whether it had an effect."""
         boundaries = {
-            f"scheduler, {name}": lambda name=name: scheduler.die_at(name) for name in BOUNDARIES
+            f"scheduler {name}": lambda name=name: scheduler.die_at(name) for name in BOUNDARIES
         }
         return (
             boundaries
             | {
-                "scheduler, any moment": scheduler.kill,
+                "scheduler at any moment": scheduler.kill,
                 "telemetry torn": lambda: self._to_telemetry(b'{"epoch": 1, "batch_si'),
                 "telemetry garbled": lambda: self._to_telemetry(b'\x00\xff{]}\n{"epoch": "x"}\n\n'),
                 "storage full": self._fill,
@@ -247,9 +260,14 @@ def trial(
     seed: int,
     kinds: Sequence[str] | None = None,
 ) -> Trial:
-    """Inject faults into runs of some jobs, by default of all kinds; returns the outcome."""
-    train_alone(workload.specs, folder / "alone")
+    """Inject faults into runs of some jobs, by default of all kinds; returns the outcome.
+
+    Raises:
+        InputError: There is no such kind.
+    """
     outcome = Trial(machinery, folder, storage, workload, random.Random(seed))
+    outcome.check(kinds or ())
+    train_alone(workload.specs, folder / "alone")
     with machinery.watching() as broken:
         outcome.endure(faults, kinds)
     outcome.broken += broken

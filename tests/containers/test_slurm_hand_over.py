@@ -17,10 +17,15 @@ from containers.slurm.hand_over import (
     read_config,
 )
 from containers.slurm.queue import list_queue, name_nodes
+from flows.runs.queue_run import name_owner
 from harness.slurm import Slurm
 from harness.waiting import wait_for
+from tests.containers.slurm_scripts import Scripts
 from tests.flows.conftest import Command, Ran, assert_refused, here
+from tests.runs import tiny, write
+from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
+from warehouse.store.reader import Reader
 
 __all__ = ["here"]
 
@@ -179,3 +184,31 @@ def test_a_watchdog_releases_nothing_while_a_scheduler_runs(
     ran = release(600)
     assert (ran.code, "nothing was released" in ran.err) == (0, True)
     assert_refused(release(0), "see shockwave slurm check")
+
+
+@pytest.mark.process
+def test_a_watchdog_releases_no_queue_of_another_service(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts, warehouse = Scripts(tmp_path), tmp_path / "of-a-service"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    own = write(warehouse, tiny(), [])
+    with closing(Leases(warehouse)) as leases, Inbox(warehouse) as inbox:
+        token = leases.take(alone=False)
+        assert token
+        leases.end(token)
+        inbox.claim(own)
+
+    def release(owner: str) -> tuple[Ran, list[str]]:
+        claim = f"ReservationName=shockwave-{owner} Nodes=n1 PartitionName=gpu Flags=OVERLAP"
+        scripts.say(scontrol=claim)
+        asked = ("--partition", "gpu", "--if-away", 0, "--warehouse", warehouse)
+        ran = here("slurm", "release-all", *asked)
+        return ran, [order for order in scripts.orders() if " show " not in order]
+
+    ran, orders = release("another-1")
+    assert_refused(ran, "is claimed by another service: shockwave-another-1")
+    assert orders == []
+    owner = name_owner(Reader(warehouse), own)
+    ran, orders = release(owner)
+    assert (ran.code, orders) == (0, [f"scontrol delete ReservationName=shockwave-{owner}"])

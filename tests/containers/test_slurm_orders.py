@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from containers.runtime import EventKind, Lease
 from containers.slurm.declaring import SAVES, declare
-from containers.slurm.hand_over import FIRST
+from containers.slurm.hand_over import FIRST, find_first_nice, find_nice
 from containers.slurm.queue import JobDetails, read_queue
 from predictor.job import JobSpec
 from tasks.reports import Reports
@@ -57,6 +59,14 @@ def test_a_job_that_is_started_is_the_first_of_the_queue(scripts: Scripts, hers:
     scripts.say(squeue=line("12", QOS="run", Nice=f"{hers - FIRST}"))
     brain.observe()
     assert f"scontrol update JobId=12 QOS=wait ReqNodeList= Nice={hers}" in scripts.orders()
+
+
+@given(st.integers(-FIRST // 2 + 1, 2**31 - 4))
+def test_an_owners_nice_comes_back(hers: int) -> None:
+    (job,) = read_queue(line("12", Nice=f"{hers}"))
+    started = replace(job, nice=find_first_nice(job))
+    assert find_nice(started) == min(hers, 499_999_999)
+    assert find_first_nice(started) == started.nice  # it waited again
 
 
 def test_a_job_that_ends_while_it_is_preempted_has_finished(scripts: Scripts) -> None:

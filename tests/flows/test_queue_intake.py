@@ -56,7 +56,8 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(queue_intake, "FIRST_SECONDS", 0.0)
+    for seconds in ("FIRST_SECONDS", "SHARES_AGAIN_SECONDS"):
+        monkeypatch.setattr(queue_intake, seconds, 0.0)
     made = Service(tmp_path)
     with made.inbox:
         yield made
@@ -111,16 +112,26 @@ def test_budgets_follow_fair_shares(service: Service) -> None:
     service.scripts.say(sacctmgr=shares(3))
     service.scripts.fail(scontrol="Unable to contact slurm controller")
     assert service.take().commands == ()
-    service.start()
     service.scripts.say(scontrol=SHOWN)
     changed = [command.terms for command in service.take().commands]
     assert {terms.tenant: terms.budget for terms in changed} == {"production": 0.5, "research": 1.5}
+    service.inbox.tenant("research", {"budget": 9.0}, by="root")
     service.start()
-    assert service.take().commands == ()
+    assert [command.terms.budget for command in service.take().commands] == [9.0]
     service.scripts.say(sacctmgr=shares(1))
     service.start()
     changed = [command.terms for command in service.take().commands]
     assert {terms.tenant: terms.budget for terms in changed} == {"production": 1.0, "research": 1.0}
+
+
+@pytest.mark.parametrize("name", ["x" * 101, "a\tb"])
+def test_an_account_that_can_be_no_tenant_is_left_out(service: Service, name: str) -> None:
+    rows = ("root|||1", f"{name}|root||1", "research|root||3")
+    users = (f"{name}|root|bob|1", "research|root|alice|1")
+    service.scripts.say(sacctmgr="\n".join([*rows, *users]))
+    taken = service.take()
+    assert [command.terms.tenant for command in taken.commands] == ["research"]
+    assert len(taken.jobs) == 1
 
 
 def test_jobs_come_in_the_order_of_their_submission(service: Service) -> None:

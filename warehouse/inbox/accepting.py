@@ -89,10 +89,11 @@ def _terms_among(rows: Iterable[Row], tenant: str) -> TenantTerms | None:
     return next((entry_of(row).terms for row in mine), None)
 
 
-def terms_of(connection: Connection, tenant: str) -> TenantTerms:
-    """Return the last accepted terms of a tenant."""
+def terms_of(connection: Connection, tenant: str, by: str = "") -> TenantTerms:
+    """Return the last accepted terms of a tenant, of a submitter's entries if one is given."""
     asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
     asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
+    asked = asked.where(ENTRIES.c.submitter == by) if by else asked
     row = connection.execute(asked).mappings().first()
     return entry_of(row).terms if row else replace(NO_TERMS, tenant=tenant)
 

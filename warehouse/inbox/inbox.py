@@ -172,9 +172,9 @@ class Inbox:
         kind = CommandKind.ADD.value
         return self.accept([Submission(kind, by=by, key=key, node=node, given=(*given,))])[0]
 
-    def terms(self, tenant: str) -> TenantTerms:
-        """Return the last accepted terms of a tenant."""
-        return self._database.read(lambda connection: terms_of(connection, tenant))
+    def terms(self, tenant: str, *, by: str = "") -> TenantTerms:
+        """Return the last accepted terms of a tenant, of a submitter's entries if one is given."""
+        return self._database.read(lambda connection: terms_of(connection, tenant, by))
 
     def is_paused(self) -> bool:
         """Return whether the service is paused."""
