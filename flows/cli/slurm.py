@@ -61,8 +61,11 @@ def release_all(
         with closing(Leases(warehouse, url)) as leases:
             away = leases.away_seconds()
         if away is None:
-            remedy = f"give --warehouse of the service, and its database, if any, in {DATABASE_URL}"
-            raise InputError("warehouse", f"{warehouse} has had no service", remedy)
+            problem = f"{warehouse.absolute()} has had no service"
+            remedy = (
+                f"give the service's --warehouse, and its --database-url, if any, in {DATABASE_URL}"
+            )
+            raise InputError("warehouse", problem, remedy)
         if away < 60.0 * if_away or not away:
             say(f"A scheduler ran {away:.0f} s ago: nothing was released.", err=True)
             return

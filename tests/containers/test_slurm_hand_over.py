@@ -18,6 +18,7 @@ from containers.slurm.hand_over import (
 )
 from containers.slurm.queue import list_queue, name_nodes
 from flows.runs.queue_run import name_owner
+from flows.scheduler.options import DATABASE_URL
 from harness.slurm import Slurm
 from harness.waiting import wait_for
 from tests.containers.slurm_scripts import Scripts
@@ -175,7 +176,7 @@ def test_a_watchdog_releases_nothing_while_a_scheduler_runs(
         asked = ("--partition", "gpu", "--if-away", minutes, "--warehouse", warehouse)
         return here("slurm", "release-all", *asked)
 
-    assert_refused(release(0), "has had no service")
+    assert_refused(release(0), f"--warehouse: {warehouse} has had no service", DATABASE_URL)
     with closing(Leases(warehouse)) as leases:
         token = leases.take(alone=False)
         assert token
