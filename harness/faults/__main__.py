@@ -76,7 +76,7 @@ def main() -> None:
     print(markdown(["Fault", "Number"], rows), end="")
     print(f"{found.injected.total()} faults in {found.runs} runs.")
     if isinstance(machinery, SlurmMachinery):
-        print(f"{len(machinery.cancelled)} jobs that a killed controller knew were cancelled.")
+        print(f"Cancelled jobs that a killed controller knew: {len(machinery.cancelled)}.")
     print("\n".join(found.broken) or "Nothing was wrong.")
     if found.broken:
         print(log[-5000:], file=sys.stderr)
