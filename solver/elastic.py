@@ -66,6 +66,10 @@ ALIKE = 0.1
 """Relative difference of work up to which jobs have equal delay prices per budget on several GPU
 types: otherwise those that might end last take turns on the fastest GPUs. Chosen by hand."""
 
+LEAST_LEFT = 1e-3
+"""Least seconds left that are reckoned with: a job whose end is not seen yet has none. A numerical
+bound."""
+
 FIRST_GUESS = 3_600.0
 """Seconds on one GPU that are expected of a job of an application of which nothing is known."""
 
@@ -157,7 +161,7 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
         moves[row] = not (job.held and job.held.same_but_for_nodes(entry))
         agent = job.belief.agent
         if agent is None:
-            left[row] = job.run_time(entry).remaining
+            left[row] = max(job.run_time(entry).remaining, LEAST_LEFT)
         elif agent.app.name in experience.steps:
             known[agent.app.name, agent.sizes].append(row)
     for (name, _), rows in known.items():

@@ -207,6 +207,12 @@ def test_gpus_go_where_they_save_most_time() -> None:
     assert sorted(plan.order) == [0, 1]
 
 
+def test_a_job_with_nothing_left_is_planned_like_others() -> None:
+    ended, other = faster(job(0, 20.0), (np.inf, np.inf)), faster(job(1, 20.0), (1.0, 1.9))
+    plan = plan_sizes("shockwave", situate(ended, other, gpus=3))
+    assert {job_id: len(gpus) for job_id, gpus in plan.placement.items()} == {0: 1, 1: 2}
+
+
 def test_measured_applications_run_and_share_what_they_measured(tmp_path: Path) -> None:
     made = make(start(tmp_path, *FOUR, policy="shockwave"))
     counts = {len(lease.gpus) for record in made.records for lease in record.leases}
