@@ -53,7 +53,7 @@ def check_partition(commands: Commands, partition: str) -> list[SlurmFinding]:
     try:
         return list(_check(commands, partition))
     except (SlurmAway, Refused) as error:
-        remedy = "compare scontrol ping, sacctmgr show cluster"
+        remedy = "run it where Slurm's commands answer: scontrol ping, sacctmgr show cluster"
         return [SlurmFinding("answers", "failed", str(error), remedy)]
 
 

@@ -140,8 +140,8 @@ def _choose_machines(log: ClusterLog, size: ClusterSize | None) -> tuple[Machine
     if size is None:
         pools = infer_pools(log.jobs)
         said = (
-            f"{_describe(pools)}: as many GPUs as the jobs of the log held at once, in whole "
-            "nodes. It may have had more; then policies would have done better."
+            f"{_describe(pools)}: the fewest whole nodes on which the jobs of the log could run "
+            "as they did. With more GPUs policies would have done better, with fewer worse."
         )
         return Machines(pools), said
     pools, most = pools_of(size), find_most_held(log.jobs)

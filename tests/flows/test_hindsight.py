@@ -91,7 +91,7 @@ def test_actual_and_simulated(here: Command, log: Path, tmp_path: Path) -> None:
     hours = [each / 3600 for each in (saved, srtf["mean_wait_s"], actual["mean_wait_s"])]
     assert (
         "Under srtf jobs would have ended {:.3g} h sooner on average, after a wait of {:.3g} h "
-        "in place of {:.3g} h: 33% of them sooner, "
+        "in place of {:.3g} h: 33% of them more than a round sooner, "
     ).format(*hours) in said
 
 

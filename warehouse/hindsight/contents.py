@@ -129,7 +129,8 @@ def _judge(schedules: Sequence[Schedule]) -> str:
     return (
         f"Under {best.label} jobs would have ended {saved} "
         f"{'sooner' if gain.saved >= 0 else 'later'} on average, after a wait of {wait} in place "
-        f"of {actual_wait}: {gain.sooner:.0%} of them sooner, {gain.later:.0%} later."
+        f"of {actual_wait}: {gain.sooner:.0%} of them more than a round sooner, {gain.later:.0%} "
+        "more than a round later."
     )
 
 
