@@ -11,11 +11,12 @@ run. Needs root.
 A fault counts if it met a running job, a call of the command that it replaced, or a job that Slurm
 let it change; others are tried again.
 
-Slurm, here without control groups, loses sight of processes when it is killed. So there are two
-exceptions on it. The processes of leases that live when the controller, a node for long or a
-`slurmstepd` is killed may share GPUs and jobs with later ones; a lease keeps them from writing. And
-jobs that a controller knew when it was killed, and that it lists although the run and all their
-processes have ended, are cancelled; their number is printed.
+The rest of a gang that lost a part may stop while its job has a new lease, which keeps the rest
+from writing. Slurm, here without control groups, loses sight of processes when it is killed. So
+there are two exceptions on it. The processes of leases that live when the controller, a node for
+long or a `slurmstepd` is killed may share GPUs and jobs with later ones; a lease keeps them from
+writing. And jobs that a controller knew when it was killed, and that it lists although the run and
+all their processes have ended, are cancelled; their number is printed.
 """
 
 import argparse

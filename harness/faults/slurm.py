@@ -29,6 +29,8 @@ START_SECONDS = 30.0
 LEFT_SECONDS = 60.0
 """Time in which all of a run has to be gone, after its end."""
 LOOK_SECONDS = 0.3
+STOP_SECONDS = 4 * GRACE_SECONDS
+"""Time in which the rest of a gang may stop while its job has a new lease."""
 
 _LEASE = re.compile(r"shockwave-(.+)-job-(\d+)-round-\d+\.\d+")
 _JOB = re.compile(r"(\d+) shockwave-(.+)-job-(\d+)-round-\d+")
@@ -299,12 +301,19 @@ class SlurmMachinery:
         broken, over, looks = list[str](), threading.Event(), list[int]()
 
         def watch() -> None:
-            before = set[str]()
+            since = dict[str, float]()
             while not over.wait(LOOK_SECONDS):
-                now = {*find_shared(self._programs(), self._excused)}
-                broken.extend(sorted(now & before - {*broken}))  # not of processes that just end
-                before = now
-                looks.append(len(now))
+                at = time.monotonic()
+                shared = [*find_shared(self._programs(), self._excused)]
+                since = {one: since.get(one, at) for one in shared}
+                # Not of processes that just end.
+                kept = {
+                    one
+                    for one, first in since.items()
+                    if at > first + (0.0 if one.startswith("GPU") else STOP_SECONDS)
+                }
+                broken.extend(sorted(kept - {*broken}))
+                looks.append(len(shared))
 
         thread = threading.Thread(target=watch)
         thread.start()
