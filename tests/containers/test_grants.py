@@ -85,15 +85,21 @@ def serving(daemon: Dockerd, folder: Path) -> Iterator[None]:
     data = folder / "http:" / "data.example"
     data.mkdir(parents=True)
     (data / "numbers").write_text("40 2")
-    serve = [python(), "-m", "http.server", "8099", "--directory", str(folder)]
-    command = ["ip", "netns", "exec", "outside", *serve]
+    serve = (python(), "-m", "http.server", "8099", "--directory", str(folder))
+    with serving_outside(daemon, 8099, *serve):
+        yield
+
+
+@contextmanager
+def serving_outside(daemon: Dockerd, port: int, *program: str) -> Iterator[None]:
+    """A program on the machine outside that listens at a port."""
+    command = ["ip", "netns", "exec", "outside", *program]
     with subprocess.Popen(
         daemon.within(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
         try:
-            asked = daemon.within(
-                python(), "-c", f"import socket; socket.create_connection(('{OUTSIDE}', 8099))"
-            )
+            connect = f"import socket; socket.create_connection(('{OUTSIDE}', {port}))"
+            asked = daemon.within(python(), "-c", connect)
             wait_for(
                 lambda: subprocess.run(asked, capture_output=True).returncode,
                 lambda code: code == 0,

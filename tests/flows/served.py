@@ -12,11 +12,15 @@ from starlette.responses import PlainTextResponse
 
 from flows.prefect_server.command import KEPT_SECONDS
 from flows.prefect_server.gate import Gate, SideBySide
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import PREFIX, create_api
 from flows.web.backend import ServiceBackend
 from flows.web.page.app import PAGE, create_page
 from flows.web.single_sign_on import SingleSignOn
+from harness.dockerd import mounts
 from harness.waiting import POLL_SECONDS
+from warehouse.inbox.inbox import Inbox
 
 SECRET = "shockwave:of-this-installation-and-no-other"
 
@@ -53,3 +57,16 @@ def served(warehouse: Path, users: SingleSignOn | None = None) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def head(storage: Path) -> str:
+    """The fields of a cluster file before its nodes."""
+    read = ", ".join(f'"{path}"' for path in mounts())
+    return f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
+
+
+def drive(warehouse: Path, inbox: Inbox, options: ServiceOptions, rounds: int = 1) -> str:
+    """Drive some rounds of a service; returns its run."""
+    with open_run(warehouse, inbox, options) as run:
+        schedule(run, warehouse, rounds=rounds)
+        return run.name

@@ -13,11 +13,10 @@ from flows.api.client import Client
 from flows.api.code import pack, store_fields
 from flows.prefect_server.secret import authorization
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import open_run, schedule
-from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
+from harness.dockerd import PLAIN, Dockerd, node_table, python
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError
-from tests.flows.served import SECRET, served
+from tests.flows.served import SECRET, drive, head, served
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
@@ -145,12 +144,8 @@ except OSError as error:
 def test_a_job_finds_its_tenant_s_code(
     daemon: Dockerd, storage: Path, tmp_path: Path, repository: Path
 ) -> None:
-    read = ", ".join(f'"{path}"' for path in mounts())
     (file := tmp_path / "cluster.toml").write_text(
-        f'''storage = "{storage}"
-images = ["{PLAIN.partition(":")[0]}:*"]
-user = "1000:1000"
-mounts = [{read}]
+        f'''{head(storage)}images = ["{PLAIN.partition(":")[0]}:*"]
 {node_table("one", daemon.endpoint)}'''
     )
     options = ServiceOptions(cluster=file, round_seconds=1.0, restart_seconds=0.5, driver="plain")
@@ -159,8 +154,7 @@ mounts = [{read}]
     with Inbox(tmp_path) as inbox, served(tmp_path) as url, Client(url, SECRET) as client:
 
         def go(rounds: int) -> None:
-            with open_run(tmp_path, inbox, options) as run:
-                schedule(run, tmp_path, rounds=rounds)
+            drive(tmp_path, inbox, options, rounds)
 
         go(0)
         fields = store_fields(job, client, tmp_path)

@@ -22,7 +22,6 @@ from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import open_run, schedule
 from flows.web.page.views import make_log_page, open_logs
 from harness.dockerd import (
     COUNTING,
@@ -39,7 +38,7 @@ from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, make_pool
 from tests.containers.driver import job, long, losses
-from tests.flows.served import SECRET, served
+from tests.flows.served import SECRET, drive, head, served
 from tests.flows.test_live_page import Browser
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Token
@@ -60,19 +59,6 @@ def write_options(folder: Path, text: str, round_seconds: float = 2.0) -> Servic
         restart_seconds=round_seconds / 3,
         driver="plain",
     )
-
-
-def head(storage: Path) -> str:
-    """The fields of a cluster file before its nodes."""
-    read = ", ".join(f'"{path}"' for path in mounts())
-    return f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-
-
-def drive(warehouse: Path, inbox: Inbox, options: ServiceOptions, rounds: int = 1) -> str:
-    """Drive some rounds of a service; returns its run."""
-    with open_run(warehouse, inbox, options) as run:
-        schedule(run, warehouse, rounds=rounds)
-        return run.name
 
 
 def test_a_run_goes_on_with_the_images_that_it_began_with(

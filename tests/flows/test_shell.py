@@ -24,14 +24,13 @@ from flows.api.client import Client
 from flows.api.submission import parse_job, read_job_fields
 from flows.prefect_server.secret import authorization
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import open_run, schedule
 from flows.web import shells
 from flows.web.shells import MOST_SHELLS
-from harness.dockerd import PLAIN, Dockerd, mounts, node_table
+from harness.dockerd import PLAIN, Dockerd, node_table
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
-from tests.flows.served import SECRET, served
+from tests.flows.served import SECRET, drive, head, served
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
@@ -51,13 +50,8 @@ class Served:
 
 @pytest.fixture
 def desk(daemon: Dockerd, storage: Path, tmp_path: Path) -> Iterator[Served]:
-    read = ", ".join(f'"{path}"' for path in mounts())
     (file := tmp_path / "cluster.toml").write_text(
-        f'''storage = "{storage}"
-images = ["{PLAIN.partition(":")[0]}:*"]
-user = "1000:1000"
-mounts = [{read}]
-grace_seconds = 1
+        f'''{head(storage)}images = ["{PLAIN.partition(":")[0]}:*"]
 {node_table("one", daemon.endpoint)}'''
     )
     options = ServiceOptions(cluster=file, round_seconds=1.0, restart_seconds=0.5, driver="plain")
@@ -67,8 +61,7 @@ grace_seconds = 1
         url = stack.enter_context(served(tmp_path))
 
         def go(rounds: int) -> None:
-            with open_run(tmp_path, inbox, options) as run:
-                schedule(run, tmp_path, rounds=rounds)
+            drive(tmp_path, inbox, options, rounds)
 
         go(0)
         with Tokens(tmp_path) as tokens:

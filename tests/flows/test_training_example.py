@@ -1,9 +1,6 @@
 """The example of a training job, as its user would run it: registry, code, data, endpoint."""
 
 import json
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +9,17 @@ from flows.api.client import Client
 from flows.api.code import store_fields
 from flows.api.submission import read_job_fields
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import open_run, schedule
 from harness.dockerd import OUTSIDE, PLAIN, Dockerd, mounts, node_table, python
-from harness.waiting import wait_for
-from tests.containers.test_grants import PASSWORD, PULLED, REGISTRY, USER, log_in, registry
-from tests.flows.served import SECRET, served
+from tests.containers.test_grants import (
+    PASSWORD,
+    PULLED,
+    REGISTRY,
+    USER,
+    log_in,
+    registry,
+    serving_outside,
+)
+from tests.flows.served import SECRET, drive, served
 from warehouse.inbox.inbox import Inbox
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "training"
@@ -41,23 +44,6 @@ HTTPServer(("", 8098), Proxy).serve_forever()
 """A proxy on a machine outside that stands for the data's host and the endpoint."""
 
 
-@contextmanager
-def outsiders(daemon: Dockerd, losses: Path) -> Iterator[None]:
-    command = ["ip", "netns", "exec", "outside", python(), "-c", OUTSIDERS, str(losses)]
-    with subprocess.Popen(daemon.within(*command), stderr=subprocess.DEVNULL) as server:
-        try:
-            connect = f"import socket; socket.create_connection(('{OUTSIDE}', 8098))"
-            asked = daemon.within(python(), "-c", connect)
-            wait_for(
-                lambda: subprocess.run(asked, capture_output=True).returncode,
-                lambda code: code == 0,
-                every=0.1,
-            )
-            yield
-        finally:
-            server.kill()
-
-
 def test_the_example_trains_logs_and_resumes(
     daemon: Dockerd, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,9 +65,10 @@ proxy = "http://{OUTSIDE}:8098"
     fields |= {"command": [python(), "train.py"]}
     fields["environment"] |= {"EPOCHS": "60", "REST": "0.1"}
     losses = tmp_path / "losses"
+    outsiders = python(), "-c", OUTSIDERS, str(losses)
     client = daemon.client()
     network = client.networks.create("egress")
-    with registry(daemon, tmp_path), outsiders(daemon, losses):
+    with registry(daemon, tmp_path), serving_outside(daemon, 8098, *outsiders):
         log_in(tmp_path, monkeypatch)
         client.images.get(PLAIN).tag(PULLED)
         client.images.push(PULLED, auth_config={"username": USER, "password": PASSWORD})
@@ -89,8 +76,7 @@ proxy = "http://{OUTSIDE}:8098"
         with Inbox(tmp_path) as inbox, served(tmp_path) as url, Client(url, SECRET) as service:
 
             def go(rounds: int = 1) -> None:
-                with open_run(tmp_path, inbox, options) as run:
-                    schedule(run, tmp_path, rounds=rounds)
+                drive(tmp_path, inbox, options, rounds)
 
             def said() -> list[str]:
                 lines = b"".join(service.read_logs("fit")).decode().splitlines()
