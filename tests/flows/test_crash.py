@@ -253,6 +253,10 @@ def test_of_two_resumes_at_once_one_is_refused(
     wait_until(first, lambda: rounds_in(warehouse) > recorded)
     first.send_signal(signal.SIGSTOP)
     try:
+        # A thread runs on for a moment, and may write its round.
+        stopped = os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert stopped is not None
+        assert stopped.si_code == os.CLD_STOPPED
         before = tree(warehouse)
         second = program("resume", undisturbed.run, "--warehouse", warehouse)
         said = "is being written by another process; wait for it or stop it"
