@@ -20,7 +20,6 @@ from predictor.application import (
     LocalBatch,
     Placement,
     StepTime,
-    measure_gain,
 )
 from predictor.job import JobSpec, Mode
 
@@ -189,14 +188,6 @@ def fit_step_model(points: tuple[StepTime, ...]) -> StepModel:
         across=max(model.across, ACROSS_OVER_WITHIN * model.within),
         across_slope=max(model.across_slope, ACROSS_OVER_WITHIN * model.within_slope),
     )
-
-
-def measure_efficiency(noise: tuple[float, float], scale: float) -> float:
-    """Return the progress of a sample at `scale` times the initial batch size, in (0, 1].
-
-    `noise` is the squared norm and the variance of the gradient (Pollux, section 3.1).
-    """
-    return measure_gain(*noise, scale) / scale
 
 
 class BatchChoice(NamedTuple):

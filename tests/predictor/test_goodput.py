@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.application import LocalBatch, StepTime
+from predictor.application import LocalBatch, StepTime, measure_gain
 from predictor.goodput import (
     StepModel,
     choose_batch,
     collect_points,
     find_goodputs,
     fit_step_model,
-    measure_efficiency,
     measure_misfit,
 )
 from tests.applications import toy_profile
@@ -107,11 +106,11 @@ def test_published_measurements_are_fitted(data: Path) -> None:
         assert sqrt(np.mean(np.square(errors))) < 0.14, app.name
 
 
-def test_efficiency_by_hand() -> None:
-    assert measure_efficiency((1.0, 3.0), 1.0) == pytest.approx(1.0)
+def test_gain_by_hand() -> None:
+    assert measure_gain(1.0, 3.0, 1.0) == pytest.approx(1.0)
     # At four times the batch size a step is worth (3 + 1) / (3 / 4 + 1) = 16 / 7 steps.
-    assert measure_efficiency((1.0, 3.0), 4.0) == pytest.approx(4 / 7)
-    assert measure_efficiency((0.0, 3.0), 4.0) == pytest.approx(1.0)  # nothing but noise
+    assert measure_gain(1.0, 3.0, 4.0) == pytest.approx(16 / 7)
+    assert measure_gain(0.0, 3.0, 4.0) == pytest.approx(4.0)  # nothing but noise
 
 
 def test_the_batch_size_grows_with_the_noise(tmp_path: Path) -> None:
