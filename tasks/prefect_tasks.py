@@ -56,6 +56,14 @@ def should_retry(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.result(raise_on_failure=False), WarehouseBusy)
 
 
+RETRIED: dict[str, Any] = {
+    "retries": len(RETRY_SECONDS),
+    "retry_delay_seconds": list(RETRY_SECONDS),
+    "retry_condition_fn": should_retry,
+}
+"""Options of tasks that may be repeated."""
+
+
 def _make_task(step: Step) -> Task[..., StepResult[Any]]:
     # Prefect takes the names of the inputs from the step's signature.
     parameters = dict(signature(step).parameters)
@@ -79,9 +87,7 @@ def _make_task(step: Step) -> Task[..., StepResult[Any]]:
         cache_policy=NO_CACHE,
         persist_result=False,
         # Only `record` is atomic (its file counts once it is renamed), so only it is retried.
-        retries=len(RETRY_SECONDS) if step is record else 0,
-        retry_delay_seconds=list(RETRY_SECONDS),
-        retry_condition_fn=should_retry,
+        **(RETRIED if step is record else {}),
     )(call)
 
 

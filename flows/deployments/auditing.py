@@ -16,7 +16,7 @@ from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, should_retry
+from tasks.prefect_tasks import RETRIED
 from warehouse.store.audit import AuditFinding
 from warehouse.store.audit import audit as audit_run
 from warehouse.store.checks import check_warehouse
@@ -32,10 +32,8 @@ Verdict = tuple[str, Sequence[AuditFinding]]
     task_run_name="verify {form.about}",
     tags=["shockwave", "audit"],
     cache_policy=NO_CACHE,
-    retries=len(RETRY_SECONDS),
-    retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=should_retry,
     persist_result=False,
+    **RETRIED,
 )
 def verify(form: AuditForm, warehouse: Path) -> Verdict:
     """Verify a run or the whole warehouse."""

@@ -19,7 +19,7 @@ from flows.prefect_server.crashes import PAGE, claim, crash_dead_runs
 from flows.prefect_server.failures import make_failed_state
 from flows.prefect_server.prefect_driver import TAG
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, should_retry
+from tasks.prefect_tasks import RETRIED
 from warehouse.analytics.compaction import compact_ended
 from warehouse.analytics.marts import materialise
 from warehouse.store.checks import check_warehouse
@@ -28,10 +28,8 @@ from warehouse.wording import counted
 _tidy = task(
     tags=["shockwave", "maintenance"],
     cache_policy=NO_CACHE,
-    retries=len(RETRY_SECONDS),
-    retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=should_retry,
     persist_result=False,
+    **RETRIED,
 )
 
 

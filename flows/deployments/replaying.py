@@ -15,7 +15,7 @@ from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, should_retry
+from tasks.prefect_tasks import RETRIED
 from tasks.replay import Comparison
 from warehouse.wording import counted
 
@@ -28,10 +28,8 @@ LONGEST_SHOWN = 500
     task_run_name="compare rounds of {run}",
     tags=["shockwave", "replay"],
     cache_policy=NO_CACHE,
-    retries=len(RETRY_SECONDS),
-    retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=should_retry,
     persist_result=False,
+    **RETRIED,
 )
 def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:
     """Predict and solve recorded rounds again."""

@@ -20,7 +20,7 @@ from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.runs.extras import require
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, should_retry
+from tasks.prefect_tasks import RETRIED
 from warehouse.analytics.questions import Analytics
 
 MOST_FIGURES = 4
@@ -46,9 +46,7 @@ class Written:
     task_run_name="write report about {form.about}",
     tags=["shockwave", "report"],
     cache_policy=NO_CACHE,
-    retries=len(RETRY_SECONDS),
-    retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=should_retry,
+    **RETRIED,
 )
 def write_report(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures to the warehouse's `reports`."""

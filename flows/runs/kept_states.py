@@ -4,16 +4,12 @@ A state is a cache. If it is missing, differs from the ledger, or belongs to oth
 another version of the code, the fold starts from an earlier one, or from the beginning.
 """
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from flows.runs.code_version import code_version
-from flows.runs.snapshot import STATE_CODE
+from flows.runs.snapshot import decode, encode
 from predictor.errors import WarehouseError
-from predictor.rows import from_row, to_row
 from tasks.run import Run
 from tasks.state import RunState
 from warehouse.store.reader import Reader
@@ -42,9 +38,8 @@ class StateKeeper:
         self.leases = 0
         # Nothing reads the other jobs that finished: encoding all would take longer every time.
         state = replace(run.state, learning=run.state.learning.with_latest_arrivals())
-        content = {"code": code_version(packages=STATE_CODE), "state": to_row(state)}
         with suppress(OSError, WarehouseError):  # the next round reports a full disk
-            write_state(self.warehouse, run.name, state.round, json.dumps(content).encode())
+            write_state(self.warehouse, run.name, state.round, encode(state).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +57,7 @@ def find_state(reader: Reader, run: str, number: int) -> RunState | None:
         WarehouseError: The records are damaged.
     """
     for at in reversed([at for at in list_states(reader.warehouse, run) if at <= number]):
-        content = read_state(reader.warehouse, run, at)
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            document: dict[str, Any] = json.loads(content)
-            if document["code"] != code_version(packages=STATE_CODE):
-                continue
-            state = from_row(RunState, document["state"])
-            if reader.parts(run, _Hashed, at - 1, at) == [_Hashed(at - 1, state.last_hash)]:
-                return state
+        state = decode(RunState, read_state(reader.warehouse, run, at))
+        if state and reader.parts(run, _Hashed, at - 1, at) == [_Hashed(at - 1, state.last_hash)]:
+            return state
     return None

@@ -5,13 +5,13 @@ over the records up to some round. If it is missing, differs from the ledger, or
 records or another version of the code, the fold starts from the beginning.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from containers.clock import LATE_SHARE
 from containers.runtime import EventKind
@@ -23,13 +23,14 @@ from predictor.rows import from_row, to_row
 from tasks.record import RoundRecord, RunHeader, Start, Timings
 from tasks.run import Run, Sink
 from tasks.state import RunState, advance
-from warehouse.store.checksums import checksum
 from warehouse.store.durable import find_left_overs, write_text
-from warehouse.store.ledger import enter, is_entered
+from warehouse.store.ledger import enter_file, read_entered
 from warehouse.store.reader import Reader
 
 STATE_CODE = ("containers", "flows/runs", "predictor", "solver", "tasks")
 """Folders whose code determines a position."""
+
+Kept = TypeVar("Kept")
 
 EVERY = 64
 """Rounds between two snapshots, and the most rounds to read and replay. An engineering choice; no
@@ -140,33 +141,33 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         OSError: It cannot be written.
         WarehouseError: The ledger cannot be written.
     """
-
-    def ahead(path: Path, temporary: Path) -> None:
-        enter(path.parents[1], path.parent, {path.name: checksum(temporary)})
-
     for left_over in find_left_overs(path.parent, path.name):
         left_over.unlink(missing_ok=True)
-    code = code_version(packages=STATE_CODE)
-    write_text(path, json.dumps({"code": code, "snapshot": to_row(snapshot)}), ahead)
+    write_text(path, encode(snapshot), partial(enter_file, path.parents[1]))
 
 
 def read_snapshot(path: Path, run: str) -> Snapshot | None:
-    """Return the snapshot of a run; None unless it matches ledger, run and current code.
+    """Return the snapshot of a run; None unless it matches ledger, run and current code."""
+    snapshot = decode(Snapshot, read_entered(path.parents[1], path))
+    return snapshot if snapshot and snapshot.run == run else None
 
-    Raises:
-        InputError: The ledger's key cannot be used.
-    """
-    try:
-        content = path.read_bytes()
-        if not is_entered(path.parents[1], path, hashlib.sha256(content).hexdigest()):
-            return None
+
+def encode(kept: object) -> str:
+    """Return a dataclass as JSON, with the version of the code that determines it."""
+    return json.dumps({"code": _version(), "kept": to_row(kept)})
+
+
+def decode(kind: type[Kept], content: bytes) -> Kept | None:
+    """Return what `encode` was given; None if other code or nothing encoded it."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         document: dict[str, Any] = json.loads(content)
-        row = document["snapshot"]
-        if row["run"] != run or document["code"] != code_version(packages=STATE_CODE):
-            return None
-        return from_row(Snapshot, row)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
+        if document["code"] == _version():
+            return from_row(kind, document["kept"])
+    return None
+
+
+def _version() -> str:
+    return code_version(packages=STATE_CODE)
 
 
 def read_progress(

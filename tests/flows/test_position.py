@@ -111,7 +111,7 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
             inbox.submit(job)
         inbox.command(CommandKind.CANCEL, 2)
     run = go(tmp_path, 11)
-    assert json.loads(snapshot.read_text())["snapshot"]["position"]["state"]["round"] >= 8
+    assert json.loads(snapshot.read_text())["kept"]["position"]["state"]["round"] >= 8
     (place_of(tmp_path, run) / "round=000000-000007.parquet").write_bytes(b"")
     with ServiceCommands(tmp_path) as commands:
         for job, ended in ((2, "not finished"), (3, "finished")):
@@ -133,11 +133,11 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
         snapshot.write_text("[" * 100_000)
     else:
         if damage == "changed":
-            kept_row["snapshot"]["position"]["late"] += 1
+            kept_row["kept"]["position"]["late"] += 1
         elif damage == "ahead":  # records of a backup, and the snapshot of later ones
-            kept_row["snapshot"]["position"]["state"]["last_hash"] = "0" * 64
+            kept_row["kept"]["position"]["state"]["last_hash"] = "0" * 64
         elif damage == "run":
-            kept_row["snapshot"]["run"] = "service-000000-1"
+            kept_row["kept"]["run"] = "service-000000-1"
         else:
             kept_row["code"] = "0" * 64
         snapshot.write_text(json.dumps(kept_row))

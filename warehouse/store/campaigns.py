@@ -22,12 +22,11 @@ import pyarrow as pa
 from predictor.errors import InputError, ShockwaveError, WarehouseError, likely
 from predictor.rows import from_row
 from warehouse.store.arrow import read_parquet, rows_to_table, write_table
-from warehouse.store.checksums import checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import check_regular, find_left_overs, hold_lock, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow
 from warehouse.store.folder import RUN_NAME, is_begun, place_of
-from warehouse.store.ledger import enter
+from warehouse.store.ledger import enter_file
 from warehouse.store.parts import WHOLE
 
 
@@ -60,7 +59,7 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
     with writing(warehouse):
         make_folder(warehouse)
         with _alone(folder):
-            write_text(folder / name, text, partial(_enter, warehouse))
+            write_text(folder / name, text, partial(enter_file, warehouse))
 
 
 def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
@@ -71,7 +70,7 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
     """
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
     with writing(warehouse), _alone(path.parent):
-        write_table(path, rows_to_table(CELLS, rows), partial(_enter, warehouse))
+        write_table(path, rows_to_table(CELLS, rows), partial(enter_file, warehouse))
 
 
 @contextlib.contextmanager
@@ -82,11 +81,6 @@ def _alone(folder: Path) -> Iterator[None]:
         for left_over in find_left_overs(folder):
             left_over.unlink()
         yield
-
-
-def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
-    """Enter a file before it gets its name; after a kill, the next process writes it again."""
-    enter(warehouse, path.parent, {path.name: checksum(temporary)})
 
 
 def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
@@ -164,7 +158,9 @@ class CellStore:
         cell = FinishedCell(run, digest, round(seconds, 3))
         path = self._folder / f"{key}.json"
         with writing(self._warehouse):
-            write_text(path, orjson.dumps(asdict(cell)).decode(), partial(_enter, self._warehouse))
+            write_text(
+                path, orjson.dumps(asdict(cell)).decode(), partial(enter_file, self._warehouse)
+            )
             (self._folder / f"{key}.run").unlink(missing_ok=True)
         return cell
 

@@ -9,6 +9,7 @@ last lines can be changed or removed unnoticed; a hash that is kept elsewhere pr
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,6 +21,7 @@ import orjson
 
 from predictor.errors import WarehouseError, remedy_of
 from predictor.rows import get_typed_fields, hash_content
+from warehouse.store.checksums import checksum
 from warehouse.store.durable import check_regular, hold_lock, writing
 from warehouse.store.parts import WHOLE, replaces, rounds_of
 
@@ -135,6 +137,20 @@ def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
         if (entry.folder, entry.files.get(path.name)) == (folder, digest):
             return True
     return False
+
+
+def enter_file(warehouse: Path, path: Path, temporary: Path) -> None:
+    """Enter a file before it gets its name, as `durable.Ahead`."""
+    enter(warehouse, path.parent, {path.name: checksum(temporary)})
+
+
+def read_entered(warehouse: Path, path: Path) -> bytes:
+    """Return the content of a file; empty unless it is as the ledger has it."""
+    with suppress(OSError, ValueError):
+        content = path.read_bytes()
+        if is_entered(warehouse, path, hashlib.sha256(content).hexdigest()):
+            return content
+    return b""
 
 
 def read_ledger(warehouse: Path) -> WarehouseLedger:

@@ -3,16 +3,15 @@
 WAREHOUSE/states/RUN.000512    compressed; the state before round 512
 """
 
-import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from warehouse.store.checksums import checksum
 from warehouse.store.durable import write_file, writing
 from warehouse.store.folder import STATES, names_in
-from warehouse.store.ledger import enter, is_entered
+from warehouse.store.ledger import enter, enter_file, read_entered
 
 
 def write_state(warehouse: Path, run: str, number: int, content: bytes) -> None:
@@ -25,14 +24,10 @@ def write_state(warehouse: Path, run: str, number: int, content: bytes) -> None:
     memory = pa.BufferOutputStream()
     with pa.CompressedOutputStream(memory, "zstd") as compressed:
         compressed.write(content)
-
-    def ahead(path: Path, temporary: Path) -> None:
-        enter(warehouse, path.parent, {path.name: checksum(temporary)})
-
     path = _path(warehouse, run, number)
     with writing(warehouse):
         path.parent.mkdir(exist_ok=True)
-        with write_file(path, ahead) as file:
+        with write_file(path, partial(enter_file, warehouse)) as file:
             file.write(memory.getvalue())
 
 
@@ -44,14 +39,11 @@ def list_states(warehouse: Path, run: str) -> list[int]:
 
 def read_state(warehouse: Path, run: str, number: int) -> bytes:
     """Return the state of a run before a round; empty unless it is as the ledger has it."""
-    path = _path(warehouse, run, number)
+    content = read_entered(warehouse, _path(warehouse, run, number))
     try:
-        content = path.read_bytes()
-        if not is_entered(warehouse, path, hashlib.sha256(content).hexdigest()):
-            return b""
         with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as file:
             return bytes(file.read())
-    except (OSError, ValueError):
+    except OSError:
         return b""
 
 
