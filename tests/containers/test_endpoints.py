@@ -15,7 +15,7 @@ import pytest
 from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
 from harness.counting import CHECKPOINT
-from harness.dockerd import COUNTING, IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
+from harness.dockerd import COUNTING, Dockerd, cluster, dockerd, mounts, with_slots
 from harness.endpoints import MOST_STARTS, PORT, Authority, Sshd, missing, sshd, swarm, verified
 from harness.waiting import HANG_SECONDS, wait_for
 from tests.containers.driver import driven, job, long
@@ -75,7 +75,7 @@ def shockwave(
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line on the daemon's machine, with a cluster file `far.toml`."""
     own = CLUSTER.format(
-        storage=storage, mounts=[*map(str, mounts())], port=PORT, tls=tls, image=IMAGE
+        storage=storage, mounts=[*map(str, mounts())], port=PORT, tls=tls, image=COUNTING
     )
     (storage / "far.toml").write_text(own)
     program = [sys.executable, "-c", "from flows.cli.main import main; main()"]

@@ -66,10 +66,10 @@ def typed(ask: Command) -> Typed:
     return run
 
 
-def test_an_elastic_job_holds_more_gpus_than_it_asks_for(typed: Typed, service: Path) -> None:
-    go(service, 1, jobs=[JOB])
+def test_an_elastic_job_holds_more_gpus_than_it_asks_for(typed: Typed, tmp_path: Path) -> None:
+    go(tmp_path, 1, jobs=[JOB])
     (job,) = typed("submit", *SMALL, "--min-gpus", "1", "--max-gpus", "4")
-    go(service, 1)
+    go(tmp_path, 1)
     row = next(row for row in typed("queue") if row["job_id"] == job["job_id"])
     assert (row["status"], row["gpus"]) == ("runs", 2)  # the other two are of a gang
 
@@ -172,8 +172,7 @@ def test_a_mistake_is_a_line_and_hands_nothing_in(ask: Command, service: Path) -
         assert inbox.last() == 1
 
 
-def test_mistakes_name_fields_of_a_file_or_options(ask: Command, service: Path) -> None:
-    tmp_path = service
+def test_mistakes_name_fields_of_a_file_or_options(ask: Command, tmp_path: Path) -> None:
     go(tmp_path, 1, jobs=[JOB])
     file = tmp_path / "job.toml"
     sizes = 'model = "conv-small"\nbatch_size = 32\nepochs = 40\n'
@@ -361,9 +360,9 @@ def test_a_launch_is_described_in_words() -> None:
 
 
 def test_a_dry_run_names_the_size_that_meets_a_deadline_in_least_gpu_time(
-    typed: Typed, service: Path
+    typed: Typed, tmp_path: Path
 ) -> None:
-    go(service, 1, jobs=[JOB])
+    go(tmp_path, 1, jobs=[JOB])
     small = "--model", "conv-small", "--batch-size", "32", "--epochs", "400"
     asked = *small, "--min-gpus", "1", "--max-gpus", "4", "--dry-run", "--deadline"
     (ahead,) = typed("submit", *asked, "1000000")

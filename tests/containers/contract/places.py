@@ -11,7 +11,7 @@ import pytest
 
 from containers.slurm.cluster import SlurmSite, find_cluster
 from containers.slurm.parsing import read_hosts
-from harness.dockerd import COUNTER, COUNTING, IMAGE, PLAIN, TRAINER, Dockerd, cluster, packages
+from harness.dockerd import COUNTER, COUNTING, PLAIN, TRAINER, Dockerd, cluster, packages
 from harness.dockerd import python as find_python
 from harness.slurm import Slurm
 from harness.waiting import wait_for
@@ -30,13 +30,10 @@ class Place(Protocol):
 
     program: str
 
-    def nodes(
-        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
-    ) -> Machines:
+    def nodes(self, *, start_seconds: float = START_SECONDS, **fields: Any) -> Machines:
         """A cluster of nodes with 4 GPUs each, the first two of one type.
 
-        Its jobs count by default, and train if that is wanted. Slurm has `start_seconds` to start
-        one; Docker does so at once.
+        Its jobs count. Slurm has `start_seconds` to start one; Docker does so at once.
         """
 
     def running(self, run: str) -> dict[int, tuple[str, dict[str, int]]]:
@@ -60,13 +57,11 @@ class DockerPlace:
     def __init__(self, daemon: Dockerd, storage: Path) -> None:
         self._daemon, self._storage = daemon, storage
 
-    def nodes(
-        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
-    ) -> Machines:
+    def nodes(self, *, start_seconds: float = START_SECONDS, **fields: Any) -> Machines:
         """See `Place.nodes`."""
         named = {"n1": self._daemon.endpoint, "n2": self._daemon.endpoint}
-        image = IMAGE if trains else COUNTING
-        return cluster(self._daemon, self._storage, nodes=named, gpus=GPUS, image=image, **fields)
+        options = {"nodes": named, "gpus": GPUS, "image": COUNTING, **fields}
+        return cluster(self._daemon, self._storage, **options)
 
     def running(self, run: str) -> dict[int, tuple[str, dict[str, int]]]:
         """See `Place.running`."""
@@ -108,16 +103,14 @@ class SlurmPlace:
     def __init__(self, lab: Slurm, storage: Path) -> None:
         self.lab, self._storage = lab, storage
 
-    def nodes(
-        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
-    ) -> Machines:
+    def nodes(self, *, start_seconds: float = START_SECONDS, **fields: Any) -> Machines:
         """See `Place.nodes`."""
         python = ("/usr/bin/env", f"PYTHONPATH={TRAINER.parent}:{packages()}", find_python())
         site = SlurmSite(
             self._storage,
             "gpu",
             commands=self.lab.commands(),
-            trainer=(*python, "-m", "trainer") if trains else (*python, str(COUNTER)),
+            trainer=(*python, str(COUNTER)),
             start_seconds=start_seconds,
             **{"grace_seconds": 10.0, "hung_rounds": 1_000, **fields},
         )

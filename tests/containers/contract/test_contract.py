@@ -12,7 +12,7 @@ from harness.waiting import wait_for
 from predictor.allocation import Demand
 from predictor.job import JobKind, make_timed_job
 from tests.containers.contract.places import GPUS, Place, place
-from tests.containers.driver import driven, job, long, losses, open_engine, open_runtime
+from tests.containers.driver import driven, job, long, open_engine, open_runtime
 
 __all__ = ["place"]
 
@@ -79,23 +79,6 @@ def test_sigterm_comes_first_and_gpus_are_free_afterwards(place: Place) -> None:
         assert place.running("grace").keys() <= {2}
 
 
-def test_a_job_that_moves_learns_the_same_bit_for_bit(place: Place) -> None:
-    nodes, spec = place.nodes(trains=True), job(7, epochs=6, samples=320)
-    with driven(nodes, "calm", [spec]) as calm, driven(nodes, "restless", [spec]) as restless:
-        calm.play({7: (2,)})
-        restless.play({7: (0,)})
-        restless.until_trained(7)
-        restless.dispatch({})
-        restless.play({7: (GPUS,)})
-        restless.until_over()
-        calm.until_over()
-    assert restless.epochs(7) == calm.epochs(7) == list(range(6))
-    assert restless.last(7).kind is calm.last(7).kind is EventKind.FINISHED
-    once = losses(nodes, "calm", 7)
-    assert {len(values) for values in once.values()} == {1}
-    assert losses(nodes, "restless", 7) == once
-
-
 ENDS = {
     "exit 0": (EventKind.FINISHED, ""),
     "echo no such data >&2; exit 1": (EventKind.CRASHED, "exited with code 1: no such data"),
@@ -143,7 +126,14 @@ def test_a_scheduler_that_died_finds_its_jobs_again(place: Place) -> None:
         now = wait_for(lambda: place.running(run), lambda found: found.keys() == {0, 1, 2})
         assert now[0] == before[0]
         second.observe()
-        second.preempt(dict.fromkeys(range(3), "the test is over"))
+    leases = {0: (0,), 1: (1, 2), 2: (3,)}
+    recorded = ResumePoint(jobs=specs[:3], leases=leases, started=frozenset(leases))
+    with closing(open_runtime(nodes, run, recorded)) as third:  # round 1 is dispatched once more
+        again = third.launch(1, [Lease(1, (1, 2)), Lease(2, (3,))])
+        assert {event.kind for event in again} == {EventKind.RENEWED}
+        assert place.running(run) == now
+        assert third.observe().finished == ()
+        third.preempt(dict.fromkeys(range(3), "the test is over"))
     assert place.running(run) == {}
 
 
