@@ -89,6 +89,6 @@ def read_job(row: Mapping[str, str]) -> SeenJob | None:
     if restarts and state == WAITING:
         state = "REQUEUED"
     ended = state not in ACTIVE and state not in REQUEUED
-    code = read_status("squeue", row["exit_code"]) if ended else 0
+    code = read_status(row["exit_code"]) if ended else 0
     identity = number, submitted, restarts
     return SeenJob(mark.lease, mark, identity, state, " ".join(row["Reason"].split()), code)

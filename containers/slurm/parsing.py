@@ -177,19 +177,19 @@ def read_gpu_type(command: str, text: str) -> str:
     return next((kind for kind, _ in _TRES.findall(text) if kind), "")
 
 
-def read_status(command: str, text: str) -> int:
+def read_status(text: str) -> int:
     """Read a job's status; returns its exit code, 128 + n after signal n.
 
-    It is one of wait(2), or `EXIT:SIGNAL` as `sacct` and newer versions of `squeue` print it.
+    It is one of wait(2), or `EXIT:SIGNAL` as newer versions of `squeue` print it.
 
     Raises:
         SlurmAway: It is not a status.
     """
     first, colon, last = text.partition(":")
-    status = read_number(command, "exit_code", first)
+    status = read_number("squeue", "exit_code", first)
     signal, code = status & 127, status >> 8
     if colon:
-        signal, code = read_number(command, "exit_code", last), status
+        signal, code = read_number("squeue", "exit_code", last), status
     if code > 255 or signal > 127:
-        raise SlurmAway(f"{command} printed {text!r}, which is no status of a process")
+        raise SlurmAway(f"squeue printed {text!r}, which is no status of a process")
     return 128 + signal if signal else code

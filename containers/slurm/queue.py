@@ -195,10 +195,10 @@ def _to_job(row: Mapping[str, str]) -> SlurmJob:
         least_nodes=number("NumNodes"),
         most_nodes=most or math.inf,
         names_nodes=row["ReqNodes"] not in NEVER,
-        limit_seconds=read_limit("squeue", row["TimeLimit"]),
+        limit_seconds=read_limit(row["TimeLimit"]),
         waits_for_jobs=row["Dependency"] not in NEVER,
         eligible=None if eligible in NEVER else read_number("squeue", "EligibleTime", eligible),
-        exit_code=read_status("squeue", row["exit_code"]),
+        exit_code=read_status(row["exit_code"]),
         nice=-number("Nice", row["Nice"][1:]) if row["Nice"][:1] == "-" else number("Nice"),
     )
 
@@ -260,7 +260,7 @@ def read_details(text: str) -> JobDetails:
     return JobDetails(words, said, int(most[1]) if most else 0, accepting, placed)
 
 
-def read_limit(command: str, text: str) -> float:
+def read_limit(text: str) -> float:
     """Read a time limit such as `7-00:00:00`, `10:00` or `UNLIMITED`, in seconds.
 
     Raises:
@@ -269,6 +269,6 @@ def read_limit(command: str, text: str) -> float:
     if text in ("UNLIMITED", "NOT_SET", "Partition_Limit"):
         return math.inf
     if not (text.isascii() and (found := _LIMIT.fullmatch(text))):
-        raise SlurmAway(f"{command} printed {text[:80]!r}, which is no time limit")
+        raise SlurmAway(f"squeue printed {text[:80]!r}, which is no time limit")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

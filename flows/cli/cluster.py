@@ -61,7 +61,7 @@ def run(
             policy,
             machines,
             settings,
-            parameters=parse_parameters(parameters or ()),
+            parameters=parse_parameters(parameters),
             seed=source.seed,
             runtime=kind,
         ),

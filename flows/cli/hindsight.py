@@ -70,7 +70,7 @@ def hindsight(
         restart_seconds,
         names := parse_policies(policies),
         warehouse,
-        parse_parameters(parameters or ()),
+        parse_parameters(parameters),
         anonymous=anonymous,
         round_seconds=round_seconds,
     )

@@ -254,14 +254,14 @@ def _options(group: type[Any]) -> Iterator[Parameter]:
         )
 
 
-def parse_parameters(texts: Iterable[str]) -> "tuple[PolicyParameter, ...]":
+def parse_parameters(texts: Iterable[str] | None) -> "tuple[PolicyParameter, ...]":
     """Parse parameters of a policy, NAME=VALUE; return them sorted by name.
 
     Raises:
         InputError: A text has another form, a value is not finite, or a name is repeated.
     """
     parsed: dict[str, float] = {}
-    for text in texts:
+    for text in texts or ():
         name, _, value = text.partition("=")
         try:
             number = float(check_plain(value))

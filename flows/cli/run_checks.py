@@ -153,7 +153,7 @@ def whatif(
 
     change = Change(
         policy=policy,
-        parameters=parse_parameters(parameters or ()),
+        parameters=parse_parameters(parameters),
         gpus=gpus,
         pools=() if pools is None else parse_pools(pools),
         without=tuple(without or ()),

@@ -91,7 +91,7 @@ def simulate(
         policy,
         settings,
         warehouse,
-        parameters=parse_parameters(parameters or ()),
+        parameters=parse_parameters(parameters),
         history=parse_history(warehouse, history),
     )
     with open_driver(driver) as call:
@@ -119,7 +119,7 @@ def compare(
 
     size = cluster.size(default=16)
     names = parse_policies(policies)
-    values = parse_parameters(parameters or ())
+    values = parse_parameters(parameters)
     plan, workload = plan_comparison(
         source, size, settings, names, warehouse, values, tuple(parse_history(warehouse, history))
     )

@@ -104,9 +104,9 @@ class Fifo(Policy):
         """See `Policy.plan`."""
         if self.packed:
             fills = self.fidelity is not Fidelity.REFERENCE
-            return run_shares(self, self.name, situation, packed=True, fills=fills)
+            return run_shares(self, situation, packed=True, fills=fills)
         if self.fidelity is Fidelity.REFERENCE and situation.inventory.mixed:
-            return run_shares(self, self.name, situation, shuffled=not self.aware, fills=False)
+            return run_shares(self, situation, shuffled=not self.aware, fills=False)
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
         if not self.backfill:
             asked = make_claims(order)

@@ -51,7 +51,7 @@ class Gandiva(Policy):
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(self, self.name, situation, packed=True)
+        return run_shares(self, situation, packed=True)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""

@@ -58,7 +58,6 @@ class Gavel(Policy):
         """See `Policy.plan`."""
         return run_shares(
             self,
-            self.name,
             situation,
             packed=bool(self.packed),
             shuffled=not self.aware,

@@ -63,9 +63,7 @@ class Isolated(Policy):
         clock = situation.clock_seconds
         before = from_json(Entitlements, situation.memory)
         if situation.inventory.mixed:
-            plan = run_shares(
-                self, self.name, replace(situation, memory=before.ledger), shuffled=True
-            )
+            plan = run_shares(self, replace(situation, memory=before.ledger), shuffled=True)
             return replace(plan, memory=to_json(Entitlements(ledger=plan.memory)))
         elapsed = clock - before.clock_seconds
         gpus, count = situation.inventory.gpus, len(situation.jobs)

@@ -60,7 +60,7 @@ class MaxSumThroughput(Policy):
             check_priced(situation.inventory.pools)
         due = any(job.spec.options.deadline_seconds for job in situation.jobs)
         again = bool(self.deadlines) and due and self.fidelity is Fidelity.FAIR
-        return run_shares(self, self.name, situation, packed=bool(self.packed), again=again)
+        return run_shares(self, situation, packed=bool(self.packed), again=again)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""

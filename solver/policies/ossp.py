@@ -46,9 +46,7 @@ class OpenShop(Policy):
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(
-            self, self.name, situation, packed=bool(self.packed), shuffled=not self.aware
-        )
+        return run_shares(self, situation, packed=bool(self.packed), shuffled=not self.aware)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""

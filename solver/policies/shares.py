@@ -52,6 +52,11 @@ class SharePolicy(Protocol):
     """A policy that computes shares."""
 
     @property
+    def name(self) -> str:
+        """Its name, for the report."""
+        ...
+
+    @property
     def solver(self) -> str:
         """Name of the solver that computes the shares; `none` if it uses none."""
         ...
@@ -88,7 +93,6 @@ class _Table:
 
 def run_shares(
     policy: SharePolicy,
-    name: str,
     situation: Situation,
     *,
     packed: bool = False,
@@ -102,7 +106,6 @@ def run_shares(
 
     Args:
         policy: The policy that computes the shares.
-        name: Its name, for the report.
         situation: Policy input.
         packed: Whether pairs of jobs are rows, in addition to single jobs.
         lease_seconds: Minimum length of a lease, during which a job is not preempted.
@@ -119,13 +122,13 @@ def run_shares(
     if not jobs:
         idle = Ledger(types, ledger.computed_at, notes=ledger.notes, rounds=ledger.rounds)
         idle = idle.after_round(clock) if ledger.rounds and not one_type else Ledger()
-        return Plan({}, SolveReport(name), memory=to_json(idle))
+        return Plan({}, SolveReport(policy.name), memory=to_json(idle))
     table = _open(situation, ledger, packed)
     ledger = _updated(ledger, situation, watches=policy.fidelity is Fidelity.FAIR and not packed)
-    report = SolveReport(name, reason="shares computed before", status="kept")
+    report = SolveReport(policy.name, reason="shares computed before", status="kept")
     if again or (ledger.stale and _is_due(ledger, clock, policy.fidelity, one_type)):
         table, ledger = _computed(policy, ledger, table, situation, packed)
-        report = SolveReport(name, policy.solver, "shares of time", "optimal")
+        report = SolveReport(policy.name, policy.solver, "shares of time", "optimal")
     leased = [
         job.job_id in ledger.held_since and clock - ledger.held_since[job.job_id] < lease_seconds
         for job in jobs

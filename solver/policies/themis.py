@@ -78,7 +78,6 @@ class Themis(Policy):
         """See `Policy.plan`."""
         return run_shares(
             self,
-            self.name,
             situation,
             packed=bool(self.packed),
             lease_seconds=self.lease_seconds,

@@ -147,10 +147,10 @@ def test_gpus() -> None:
 
 
 def test_statuses_and_numbers() -> None:
-    assert [read_status("squeue", text) for text in ("0", "19200", "9", "15")] == [0, 75, 137, 143]
-    assert [read_status("squeue", text) for text in ("0:0", "75:0", "0:9")] == [0, 75, 137]
+    assert [read_status(text) for text in ("0", "19200", "9", "15")] == [0, 75, 137, 143]
+    assert [read_status(text) for text in ("0:0", "75:0", "0:9")] == [0, 75, 137]
     for text in ("", "75:", "256:0", "0:128", "1:2:3", "-1", "99999999"):
         with pytest.raises(SlurmAway):
-            read_status("squeue", text)
+            read_status(text)
     with pytest.raises(SlurmAway, match="'N/A' as StartTime"):
         read_number("squeue", "StartTime", "N/A")

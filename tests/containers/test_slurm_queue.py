@@ -103,12 +103,12 @@ def test_a_queue_that_was_cut_off_is_refused(end: int) -> None:
 
 
 def test_limits() -> None:
-    assert read_limit("squeue", "UNLIMITED") == math.inf
+    assert read_limit("UNLIMITED") == math.inf
     texts = "1-02:03:04", "02:03:04", "03:04"
-    assert [read_limit("squeue", text) for text in texts] == [93784.0, 7384.0, 184.0]
+    assert [read_limit(text) for text in texts] == [93784.0, 7384.0, 184.0]
     for text in ("", "10", "x", "-1:00", "INVALID"):
         with pytest.raises(SlurmAway, match="time limit"):
-            read_limit("squeue", text)
+            read_limit(text)
 
 
 def test_details_are_free_text_of_one_job() -> None:

@@ -55,7 +55,7 @@ def draw_headlines(schedules: Sequence[Schedule]) -> Figure:
         "of that time. Less is better."
     )
     title = "How long would jobs have waited?"
-    chart = chart.properties(usermeta=beside_labels(labels, 30))
+    chart = chart.properties(usermeta=beside_labels(labels))
     return Figure("headlines", title, about, chart, rows)
 
 
@@ -146,6 +146,6 @@ def _draw_changes(rows: Sequence[Row], group: str) -> alt.Chart:
                 alt.Tooltip("hours:Q", title="sooner by (h)", format=",.3~r"),
             ],
         )
-        .properties(usermeta=beside_labels(names, 30))
+        .properties(usermeta=beside_labels(names))
     )
     return chart

@@ -230,7 +230,7 @@ def _four(rows: Sequence[Row], labels: Sequence[str], *, bars: bool) -> alt.Conc
     }
     panels = [_panel(found, labels, name, bars) for name, found in by_metric.items()]
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, spacing=20)
-    return chart.properties(usermeta=beside_labels(labels, 30))
+    return chart.properties(usermeta=beside_labels(labels))
 
 
 def _panel(

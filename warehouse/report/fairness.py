@@ -80,5 +80,5 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
     middle = base.mark_tick(thickness=2, size=14, color=COLOURS[5]).encode(x="median_rho:Q")
     fair = alt.Chart(data([{"fair": UNFAIR_RHO}])).mark_rule(strokeDash=[4, 4]).encode(x="fair:Q")
     return alt.layer(whole, half, middle, fair).properties(
-        usermeta=beside_labels([row["kind"] for row in rows], 30)
+        usermeta=beside_labels([row["kind"] for row in rows])
     )

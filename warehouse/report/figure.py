@@ -144,16 +144,12 @@ def time_axis(*, grid: bool = True) -> alt.X:
     return alt.X("hours:Q", title="time (h)", axis=alt.Axis(tickCount=8, grid=grid))
 
 
-def beside_labels(labels: Sequence[str], more: int) -> dict[str, int]:
+def beside_labels(labels: Sequence[str]) -> dict[str, int]:
     """Return how a page fits panels that have a labelled line per label.
-
-    Args:
-        labels: The labels, to the left of each panel.
-        more: Pixels that a panel needs besides its plot and labels.
 
     Returns:
         `margin`, the pixels that a panel needs besides its plot, and `least`, the least width in
         pixels of panels side by side.
     """
-    pixels = more + min(LABEL, round(6.2 * max(map(len, labels))))
+    pixels = 30 + min(LABEL, round(6.2 * max(map(len, labels))))
     return {"margin": pixels, "least": pixels + 160}
