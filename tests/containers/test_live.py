@@ -213,22 +213,6 @@ def test_a_job_that_ends_as_it_is_preempted_is_reported_the_next_time(
         assert driver.progress[0][-1].steps_left == 0
 
 
-def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
-    daemon: Dockerd, storage: Path
-) -> None:
-    nodes = images(daemon, storage, COUNTING, STUBBORN)
-    with driven(nodes, "withdrawn", [long(0), long(1), long(2)]) as driver:
-        driver.play({0: (0,), 1: (4,)})
-        driver.until_trained(0)
-        for job_id in range(3):
-            driver.runtime.withdraw(job_id)
-        assert driver.play(driver.leases).ended == (0, 1, 2)
-        assert set(by_job(driver.events, EventKind.WITHDRAWN).values()) == {"by its owner"}
-        driver.dispatch({})
-        assert daemon.containers("withdrawn") == []
-        assert list(nodes.folder("withdrawn", 0).glob("checkpoint*"))
-
-
 def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
     daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
