@@ -11,6 +11,7 @@ from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import furnish
 from tests.flows.test_scheduler import JOB, go
+from tests.pages import violations
 from warehouse.inbox.inbox import Inbox
 
 pytestmark = pytest.mark.browser
@@ -52,14 +53,6 @@ class Opened:
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Log in").click()
         self.page.wait_for_selector("#tiles, #jobs")
-
-
-def violations(page: Any) -> list[tuple[str, list[str]]]:
-    """Findings of axe-core: rule and elements."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found]
 
 
 @pytest.mark.parametrize(("path", "lines"), [("/live", 3), ("/live/jobs", 0), ("/live/jobs/1", 1)])

@@ -1,6 +1,5 @@
 """The deployments of `shockwave up`: their effects, and a walk through them in a browser."""
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -270,27 +269,22 @@ def page(up: Up) -> Iterator[Page]:
 
 def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) -> None:
     page.goto("/deployments")
-    shot(page, "deployments")
     page.locator("a[href*='/deployments/deployment/']", has_text="campaign").click()
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Custom run").click()
     field(page, "Jobs (Optional)").fill("3")
-    shot(page, "form")
     start_flow_run(page, page.get_by_role("button", name="Submit").click)
     page.locator("a[href*='/runs/flow-run/']").first.click()
     expect(page.get_by_text("campaign first").first).to_be_visible(timeout=HANG_SECONDS * 1e3)
     expect(page.get_by_text("Completed", exact=True)).to_be_visible(timeout=HANG_SECONDS * 1e3)
-    shot(page, "run")
 
     page.get_by_text("Artifacts", exact=True).click()
     card = page.locator("a[href*='/artifacts/']", has_text="summary-first-")
     expect(card).to_contain_text("Campaign first-")
-    shot(page, "artifacts")
     card.click()
     table = page.locator("table")
     for policy in ("shockwave", "fifo", "srtf"):
         expect(table.get_by_text(policy, exact=True)).to_be_visible()
-    shot(page, "summary")
 
     _, runs = Analytics(up.warehouse).query("SELECT policy, jobs FROM run_summary WHERE jobs = 3")
     assert sorted(runs) == [("fifo", 3), ("shockwave", 3), ("srtf", 3)]
@@ -300,10 +294,3 @@ def field(page: Page, title: str) -> Locator:
     """The input of a form's field."""
     heading = f'.p-label__header .schema-form-property__label:text-is("{title}")'
     return page.locator(f".p-label:has(> {heading}) input").first
-
-
-def shot(page: Page, name: str) -> None:
-    """Keep a picture where SHOCKWAVE_SHOTS says, to look at."""
-    if folder := os.environ.get("SHOCKWAVE_SHOTS"):
-        page.wait_for_timeout(1500)
-        page.screenshot(path=f"{folder}/{name}.png")
