@@ -155,25 +155,20 @@ def count_plain(line: JobLine) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TabularFormat:
-    """A format with one line for each job.
-
-    Attributes:
-        unique: Whether ids are unique, so that a second line of the same id is left out.
-    """
+    """A format with one line for each job; a second line of the same id is left out."""
 
     columns: Columns
     unknown: tuple[str, ...]
     count_gpus: Callable[[JobLine], float] = count_plain
     count_seconds: Callable[[JobLine], float | None] = lambda line: None
     describe: Callable[[JobLine], Mapping[str, object]] = lambda line: {}
-    unique: bool = True
 
     def read(self, path: Path, options: ReadOptions, left_out: Counter[str]) -> Iterator[TableJob]:
         """See `LogReader.read`."""
         seen: set[str] = set()
         for line in read_lines(path, self.columns, options, left_out):
             key = line.text("key")
-            if self.unique and key:
+            if key:
                 if key in seen:
                     left_out[SEEN_BEFORE] += 1
                     continue
