@@ -12,9 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.allocation import Allocation
 
@@ -26,6 +27,8 @@ MOST_NODES = 16
 
 Placement = tuple[int, ...]
 """GPUs on each node."""
+
+Scale = TypeVar("Scale", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +309,6 @@ def _columns(rows: Sequence[StepTime]) -> tuple[list[int], list[float], list[flo
     )
 
 
-def measure_gain(sqr: float, var: float, scale: float) -> float:
+def measure_gain(sqr: float, var: float, scale: Scale) -> Scale:
     """Return the progress of a step at `scale` times the initial batch size, given the noise."""
     return (var + sqr) / (var / scale + sqr)

@@ -197,6 +197,50 @@ class BatchChoice(NamedTuple):
     goodput: float
 
 
+class Candidates(NamedTuple):
+    """Batch sizes that are compared on configurations, of shape (candidates, configurations).
+
+    Attributes:
+        size: Samples per GPU and pass.
+        accumulated: Passes before the last one.
+        scale: Total batch size over the initial one.
+        seconds: Modelled duration of a step; infinite beyond the limits of batch sizes.
+    """
+
+    size: Floats
+    accumulated: Floats
+    scale: Floats
+    seconds: Floats
+
+
+@lru_cache(maxsize=1024)
+def list_candidates(
+    limits: tuple[int, int, int],
+    model: StepModel,
+    nodes: tuple[int, ...],
+    gpus: tuple[int, ...],
+    sizes: tuple[int, int],
+) -> Candidates:
+    """List batch sizes in equal ratios from the least to the most on each configuration.
+
+    `limits` are an application's initial batch size and its least and most local batch size; other
+    arguments are those of `find_goodputs`.
+    """
+    initial, least_local, most_local = limits
+    spread, count = np.array(nodes, float), np.array(gpus, float)
+    least = np.maximum(sizes[0], count * least_local)
+    possible = least <= sizes[1]
+    each = np.geomspace(np.minimum(least, sizes[1]), sizes[1], CANDIDATES) / count
+    accumulated = np.ceil(each / most_local - ROUNDING) - 1.0
+    alone = (count == 1) & (each > initial + ROUNDING)
+    accumulated = np.where(alone, np.maximum(accumulated, 1.0), accumulated)
+    size = np.ceil(each / (accumulated + 1.0) - ROUNDING)
+    scale = count * size * (accumulated + 1.0) / initial
+    allowed = possible & (least_local <= size) & (size <= most_local)
+    seconds = np.where(allowed, model.step_seconds(spread, count, size, accumulated), inf)
+    return Candidates(size, accumulated, scale, seconds)
+
+
 def find_goodputs(
     app: Application,
     model: StepModel,
@@ -219,23 +263,11 @@ def find_goodputs(
         Goodput, samples per GPU and pass, and passes before the last one, by configuration; a
         goodput of 0 if no batch size is within the limits.
     """
-    spread, count = nodes.astype(float), gpus.astype(float)
-    least = np.maximum(sizes[0], count * app.least_local)
-    possible = least <= sizes[1]
-    totals = np.geomspace(np.minimum(least, sizes[1]), sizes[1], CANDIDATES)
-    each = totals / count
-    accumulated = np.ceil(each / app.most_local - ROUNDING) - 1.0
-    alone = (count == 1) & (each > app.batch_size + ROUNDING)
-    accumulated = np.where(alone, np.maximum(accumulated, 1.0), accumulated)
-    size = np.ceil(each / (accumulated + 1.0) - ROUNDING)
-    scale = count * size * (accumulated + 1.0) / app.batch_size
-    sqr, var = noise
-    gain = (var + sqr) / (var / scale + sqr)
-    goodputs = gain / model.step_seconds(spread, count, size, accumulated)
-    allowed = possible & (app.least_local <= size) & (size <= app.most_local)
-    goodputs = np.where(allowed, goodputs, 0.0)
-    best = goodputs.argmax(axis=0), np.arange(len(count))
-    return goodputs[best], size[best], accumulated[best]
+    limits = app.batch_size, app.least_local, app.most_local
+    found = list_candidates(limits, model, tuple(nodes.tolist()), tuple(gpus.tolist()), sizes)
+    goodputs = measure_gain(*noise, found.scale) / found.seconds
+    best = goodputs.argmax(axis=0), np.arange(len(gpus))
+    return goodputs[best], found.size[best], found.accumulated[best]
 
 
 def choose_batch(

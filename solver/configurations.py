@@ -35,15 +35,16 @@ def list_configurations(job: ActiveJob, sizes: Mapping[str, int]) -> list[Alloca
 
 
 def describe(
-    app: Application, there: Sequence[tuple[ActiveJob, Allocation]]
+    job: ActiveJob, app: Application, menu: Sequence[Allocation]
 ) -> tuple[Ints, Ints, Floats]:
     """Return nodes as they were measured, GPUs, and speeds over those on the measured GPU type.
 
-    `there` are jobs of an application and configurations of their menus, at least one.
+    `menu` are configurations of a job of an application, at least one.
     """
-    shapes = np.array([(app.count_nodes(entry), entry.gpus) for _, entry in there])
-    speeds = [job.throughput.relative_speed(job.spec, entry.gpu_type) for job, entry in there]
-    return shapes[:, 0], shapes[:, 1], np.array(speeds)
+    shapes = np.array([(app.count_nodes(entry), entry.gpus) for entry in menu])
+    kinds = {entry.gpu_type for entry in menu}
+    speeds = {kind: job.throughput.relative_speed(job.spec, kind) for kind in kinds}
+    return shapes[:, 0], shapes[:, 1], np.array([speeds[entry.gpu_type] for entry in menu])
 
 
 def has_sizes(job: ActiveJob) -> bool:

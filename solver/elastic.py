@@ -34,7 +34,7 @@ import numpy as np
 from predictor.allocation import Allocation
 from predictor.application import StepTime
 from predictor.arrays import Bools, Floats, Ints
-from predictor.goodput import find_goodputs, fit_step_model
+from predictor.goodput import Agent, find_goodputs, fit_step_model
 from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import Solution, relative_gap
@@ -153,43 +153,37 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
     job_of = np.repeat(np.arange(len(jobs)), [len(menu) for menu in menus])
     allocations = tuple(entry for menu in menus for entry in menu)
     left = np.full(len(allocations), FIRST_GUESS)
-    known: defaultdict[tuple[str, tuple[int, int]], list[int]] = defaultdict(list)
     moves = np.ones(len(allocations), bool)
-    for row, (job, entry) in enumerate(
-        zip(map(jobs.__getitem__, job_of), allocations, strict=True)
-    ):
-        moves[row] = not (job.held and job.held.same_but_for_nodes(entry))
+    end = 0
+    for job, menu in zip(jobs, menus, strict=True):
+        rows, end = slice(end, end + len(menu)), end + len(menu)
+        if job.held:
+            moves[rows] = [not job.held.same_but_for_nodes(entry) for entry in menu]
         agent = job.belief.agent
         if agent is None:
-            left[row] = max(job.run_time(entry).remaining, LEAST_LEFT)
+            left[rows] = [max(job.run_time(entry).remaining, LEAST_LEFT) for entry in menu]
         elif agent.app.name in experience.steps:
-            known[agent.app.name, agent.sizes].append(row)
-    for (name, _), rows in known.items():
-        there = [(jobs[job_of[row]], allocations[row]) for row in rows]
-        left[rows] = _predict_seconds(there, experience, name)
+            left[rows] = _predict_seconds(job, agent, menu, experience)
     return Offers(job_of, allocations, left, moves)
 
 
 def _predict_seconds(
-    there: Sequence[tuple[ActiveJob, Allocation]], experience: Experience, name: str
+    job: ActiveJob, agent: Agent, menu: Sequence[Allocation], experience: Experience
 ) -> Floats:
-    """Return the seconds until the ends of jobs of an application; infinite where they cannot run.
+    """Return the seconds until a job's end on each configuration; infinite where it cannot run.
 
-    All have the same limits of batch sizes. Work left is declared: epochs of steps at the initial
-    batch size. Gradients stay as noisy as they are.
+    Work left is declared: epochs of steps at the initial batch size. Gradients stay as noisy as
+    they are.
     """
-    agents = [agent for job, _ in there if (agent := job.belief.agent)]
-    app, sizes = agents[0].app, agents[0].sizes
-    sqr, var = np.array([agent.noise or experience.noise[name] for agent in agents]).T
-    nodes, gpus, relative = describe(app, there)
-    model = fit_step_model(experience.steps[name])
-    goodputs, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus, sizes)
+    app = agent.app
+    nodes, gpus, relative = describe(job, app, menu)
+    model = fit_step_model(experience.steps[app.name])
+    noise = agent.noise or experience.noise[app.name]
+    goodputs, _, _ = find_goodputs(app, model, noise, nodes, gpus, agent.sizes)
     speeds = goodputs * relative
-    work = np.array(
-        [app.progress_after(app.epochs) * (1.0 - job.belief.share_done) for job, _ in there]
-    )
-    left = np.full(len(work), np.inf)
-    np.divide(np.maximum(work, 1.0), speeds, where=speeds > 0.0, out=left)
+    work = max(app.progress_after(app.epochs) * (1.0 - job.belief.share_done), 1.0)
+    left = np.full(len(menu), np.inf)
+    np.divide(work, speeds, where=speeds > 0.0, out=left)
     return left
 
 

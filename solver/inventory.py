@@ -212,15 +212,15 @@ class Inventory:
         if not self.mixed and len(throughput.gpu_types) < 2:
             menu = self.menu(demand)
             return throughput.keep_measured(job, menu) if len(menu) > 1 else menu
-        runs = self._find_feasible(job, batch_size, throughput, demand)
-        adapts = job.mode is Mode.GOODPUT
-        rates = {
-            found: throughput.relative_speed(job, found.gpu_type)
-            if adapts
-            else throughput.rate(job, batch_size, found)
-            for found in runs
-        }
-        return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))
+        runs = tuple(self._find_feasible(job, batch_size, throughput, demand))
+        if job.mode is Mode.GOODPUT:
+            kinds = {found.gpu_type for found in runs}
+            speeds = {kind: throughput.relative_speed(job, kind) for kind in kinds}
+            rates = [speeds[found.gpu_type] for found in runs]
+        else:
+            rates = [throughput.rate(job, batch_size, found) for found in runs]
+        order = sorted(range(len(runs)), key=lambda place: (runs[place].gpus, -rates[place]))
+        return tuple([runs[place] for place in order])
 
     def can_run(self, job: JobSpec, batch_size: int, throughput: Throughput) -> bool:
         """Return whether a job can run on any allocation, so whether `menu_of` has one."""

@@ -109,7 +109,7 @@ def find_normalized_goodputs(job: ActiveJob, sizes: Mapping[str, int]) -> dict[A
     there = [found for found in list_configurations(job, sizes) if found.gpus <= most]
     agent = job.belief.agent
     if agent is not None and agent.noise is not None and agent.steps:
-        nodes, gpus, speeds = describe(agent.app, [(job, entry) for entry in there])
+        nodes, gpus, speeds = describe(job, agent.app, there)
         goodputs = agent.find_goodputs(nodes, gpus) * speeds
         found = dict(zip(there, goodputs.tolist(), strict=True))
     else:
