@@ -27,6 +27,7 @@ from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.conformance_of_applications import CLUSTER
+from predictor.rows import hash_content
 from solver.inventory import Pool
 from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.round import ROUND, Step, StepResult, call_step, run_round
@@ -39,7 +40,7 @@ WARM = 3
 
 
 class Gaps:
-    """A sink that keeps nothing but the gaps of plans, and the hash of the last record."""
+    """A sink that keeps nothing but the gaps of plans, and a hash of all leases."""
 
     def __init__(self) -> None:
         self.gaps: list[float] = []
@@ -48,7 +49,8 @@ class Gaps:
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`."""
         self.gaps.append(record.solve.gap)
-        self.digest = digest
+        leases = [[lease.job_id, *lease.gpus] for lease in record.leases]
+        self.digest = hash_content([self.digest, leases])
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def main() -> None:
             print(json.dumps(row))
     else:
         print_table(list(rows[0]), [list(row.values()) for row in rows])
-        print(f"hash of the last record: {digest}")
+        print(f"hash of all leases: {digest}")
 
 
 def read_elastic(names: Sequence[str], pools: Sequence[Pool], jobs: int | None) -> Workload:
@@ -107,7 +109,7 @@ def read_elastic(names: Sequence[str], pools: Sequence[Pool], jobs: int | None) 
 def measure(
     workload: Workload, settings: Settings, rounds: int | None
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return a row for each step of a round, and the hash of the last record.
+    """Return a row for each step of a round, and the hash of all leases.
 
     Without a number of rounds, all of the run are measured.
     """

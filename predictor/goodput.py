@@ -8,7 +8,7 @@ overlap in part.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
+from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -88,11 +88,25 @@ class StepModel(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Columns of measured step times, with the logarithms of their durations."""
+    """Columns of measured step times, shape (points,).
 
-    nodes: Floats
-    gpus: Floats
+    Attributes:
+        size: Samples per GPU and pass.
+        across: 1 on several nodes, else 0.
+        across_more: GPUs above two there.
+        within: 1 on several GPUs of a node, else 0.
+        within_more: GPUs above two there.
+        idle: `LEAST` on one GPU, else 0.
+        log_pass: Logarithms of the seconds of a pass.
+        log_step: Logarithms of the seconds of a step.
+    """
+
     size: Floats
+    across: Floats
+    across_more: Floats
+    within: Floats
+    within_more: Floats
+    idle: Floats
     log_pass: Floats
     log_step: Floats
 
@@ -104,7 +118,11 @@ def collect_points(points: Sequence[StepTime]) -> Points:
         for p in points
     ]
     nodes, gpus, size, alone, step = np.array(rows, float).T
-    return Points(nodes, gpus, size, np.log(alone), np.log(step))
+    more = np.maximum(gpus - 2.0, 0.0)
+    across, within = (nodes > 1).astype(float), ((nodes == 1) & (gpus > 1)).astype(float)
+    idle = LEAST * (1.0 - across - within)
+    columns = across, across * more, within, within * more
+    return Points(size, *columns, idle, np.log(alone), np.log(step))
 
 
 def measure_misfit(model: Floats, points: Points) -> tuple[float, Floats]:
@@ -117,41 +135,45 @@ def measure_misfit(model: Floats, points: Points) -> tuple[float, Floats]:
         model: The fields of a `StepModel`, shape (7,).
         points: Measured step times, from `collect_points`.
     """
-    fixed, per_sample, across, across_slope, within, within_slope, overlap = model
-    several, alone = points.nodes > 1, (points.nodes == 1) & (points.gpus > 1)
-    more = np.maximum(points.gpus - 2.0, 0.0)
+    # Floats of Python: operations on NumPy's own scalars take several times as long.
+    fixed, per_sample, across, across_slope, within, within_slope, overlap = model.tolist()
     pass_seconds = fixed + per_sample * points.size
-    sync_seconds = StepModel(*model).sync_seconds(points.nodes, points.gpus)
+    sync_seconds = (
+        (across * points.across + across_slope * points.across_more)
+        + (within * points.within + within_slope * points.within_more)
+        + points.idle
+    )
     log_pass, log_sync = np.log(pass_seconds), np.log(sync_seconds)
     log_step = np.logaddexp(overlap * log_pass, overlap * log_sync) / overlap
     share = np.exp(overlap * (log_pass - log_step))  # of the pass in the step
 
     pass_error, step_error = log_pass - points.log_pass, log_step - points.log_step
-    pass_loss, step_loss = (np.sqrt(np.mean(e * e) + ROUNDED**2) for e in (pass_error, step_error))
     count = len(points.size)
+    pass_loss, step_loss = (
+        sqrt(float((error * error).sum()) / count + ROUNDED**2)
+        for error in (pass_error, step_error)
+    )
     by_pass = pass_error / (count * pass_loss)
     by_step = step_error / (count * step_loss)
 
     of_pass = (by_pass + by_step * share) / pass_seconds
     of_sync = by_step * (1.0 - share) / sync_seconds
     of_overlap = by_step * (share * log_pass + (1.0 - share) * log_sync - log_step) / overlap
-    gradient = np.array(
-        [
-            of_pass.sum(),
-            of_pass @ points.size,
-            of_sync @ several,
-            of_sync @ (several * more),
-            of_sync @ alone,
-            of_sync @ (alone * more),
-            of_overlap.sum() + 2.0 * OVERLAP_PENALTY * (overlap - 1.0),
-        ]
-    )
+    gradient = [
+        of_pass.sum(),
+        of_pass @ points.size,
+        of_sync @ points.across,
+        of_sync @ points.across_more,
+        of_sync @ points.within,
+        of_sync @ points.within_more,
+        of_overlap.sum() + 2.0 * OVERLAP_PENALTY * (overlap - 1.0),
+    ]
     ratios = across_slope / across, within_slope / within
     for place, ratio, constant in ((2, ratios[0], across), (4, ratios[1], within)):
         gradient[place] -= 2.0 * SLOPE_PENALTY * ratio * ratio / constant
         gradient[place + 1] += 2.0 * SLOPE_PENALTY * ratio / constant
     penalty = OVERLAP_PENALTY * (overlap - 1.0) ** 2 + SLOPE_PENALTY * sum(r * r for r in ratios)
-    return float(pass_loss + step_loss + penalty), gradient
+    return pass_loss + step_loss + penalty, np.array(gradient)
 
 
 @lru_cache(maxsize=1024)
@@ -167,13 +189,9 @@ def fit_step_model(points: tuple[StepTime, ...]) -> StepModel:
     start = np.array(START)
     low = np.array([LEAST] * 6 + [1.0])
     high = np.array([np.inf] * 6 + [MOST_OVERLAP])
-    several = bool((seen.nodes > 1).any())
-    fixed = {
-        2: not several,
-        3: not several or not (seen.gpus > 2).any(),
-        4: not ((seen.nodes == 1) & (seen.gpus > 1)).any(),
-    }
-    fixed[5] = fixed[4] or not (seen.gpus > 2).any()
+    several, beyond_two = bool(seen.across.any()), any(point.gpus > 2 for point in points)
+    fixed = {2: not several, 4: not seen.within.any()}
+    fixed |= {place + 1: known or not beyond_two for place, known in fixed.items()}
     for place, known in fixed.items():
         if known:
             start[place] = high[place] = LEAST

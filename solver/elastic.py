@@ -34,7 +34,7 @@ import numpy as np
 from predictor.allocation import Allocation
 from predictor.application import StepTime
 from predictor.arrays import Bools, Floats, Ints
-from predictor.goodput import Agent, find_goodputs, fit_step_model
+from predictor.goodput import Agent, StepModel, find_goodputs, fit_step_model
 from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import Solution, relative_gap
@@ -154,6 +154,7 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
     allocations = tuple(entry for menu in menus for entry in menu)
     left = np.full(len(allocations), FIRST_GUESS)
     moves = np.ones(len(allocations), bool)
+    models = {name: fit_step_model(steps) for name, steps in experience.steps.items()}
     end = 0
     for job, menu in zip(jobs, menus, strict=True):
         rows, end = slice(end, end + len(menu)), end + len(menu)
@@ -162,13 +163,18 @@ def make_offers(situation: Situation, experience: Experience) -> Offers:
         agent = job.belief.agent
         if agent is None:
             left[rows] = [max(job.run_time(entry).remaining, LEAST_LEFT) for entry in menu]
-        elif agent.app.name in experience.steps:
-            left[rows] = _predict_seconds(job, agent, menu, experience)
+        elif model := models.get(agent.app.name):
+            noise = agent.noise or experience.noise[agent.app.name]
+            left[rows] = _predict_seconds(job, agent, model, noise, menu)
     return Offers(job_of, allocations, left, moves)
 
 
 def _predict_seconds(
-    job: ActiveJob, agent: Agent, menu: Sequence[Allocation], experience: Experience
+    job: ActiveJob,
+    agent: Agent,
+    model: StepModel,
+    noise: tuple[float, float],
+    menu: Sequence[Allocation],
 ) -> Floats:
     """Return the seconds until a job's end on each configuration; infinite where it cannot run.
 
@@ -177,8 +183,6 @@ def _predict_seconds(
     """
     app = agent.app
     nodes, gpus, relative = describe(job, app, menu)
-    model = fit_step_model(experience.steps[app.name])
-    noise = agent.noise or experience.noise[app.name]
     goodputs, _, _ = find_goodputs(app, model, noise, nodes, gpus, agent.sizes)
     speeds = goodputs * relative
     work = max(app.progress_after(app.epochs) * (1.0 - job.belief.share_done), 1.0)

@@ -107,13 +107,35 @@ def price_gpus(
     Parts are those of configurations; a price is the dual of a type's capacity. Arguments and
     errors are those of `choose_configurations`.
     """
-    program, places = _make_program(values, capacities)
+    # Others are worth no more than parts of two of these on as many GPUs.
+    program, places = _make_program([_keep_hulls(options) for options in values], capacities)
     if not places:
         return dict.fromkeys(capacities, 0.0), 0.0
     solution, figures = solve_program(program.model(), "the prices of a round")
     duals = solution.row_dual[-len(capacities) :]
     prices = {kind: abs(dual) for kind, dual in zip(capacities, duals, strict=True)}
     return prices, figures.objective_function_value
+
+
+def _keep_hulls(options: Mapping[Allocation, float]) -> dict[Allocation, float]:
+    """Return a job's configurations on the concave hulls of value over GPUs of each type.
+
+    A hull begins at no GPUs without value.
+    """
+    hulls: defaultdict[str, list[tuple[int, float, Allocation | None]]] = defaultdict(
+        lambda: [(0, 0.0, None)]
+    )
+    for found, value in sorted(options.items(), key=lambda option: option[0].gpus):
+        hull, gpus = hulls[found.gpu_type], found.gpus
+        if value <= hull[-1][1]:
+            continue
+        while len(hull) > 1:
+            (first, least, _), (last, most, _) = hull[-2:]
+            if (most - least) * (gpus - last) > (value - most) * (last - first):
+                break
+            hull.pop()
+        hull.append((gpus, value, found))
+    return {found: value for hull in hulls.values() for _, value, found in hull if found}
 
 
 def _make_program(
