@@ -137,6 +137,7 @@ class Workload:
         slots: Slots of a GPU, if jobs hold shares of GPUs: demands count slots, not GPUs.
         lacking: Number of a log's jobs by the GPU type that they had, of types that the cluster
             lacks: they run on any.
+        reduced: Number of jobs whose tuned GPUs are reduced to those of the cluster.
     """
 
     source: str
@@ -151,6 +152,7 @@ class Workload:
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
     slots: int = 1
     lacking: Mapping[str, int] = field(default_factory=dict, compare=False)
+    reduced: int = field(default=0, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -164,12 +166,18 @@ class Workload:
         truths = self.truths if self.service else ()
         return Trace(self.specs, self.commands, truths, self.submitters)
 
-    def tell_lacking(self) -> str:
-        """Return a sentence about jobs whose GPU type the cluster lacks; empty without any."""
-        had = ", ".join(f"{number:,} had {kind}" for kind, number in self.lacking.items())
-        return had and (
-            f"Jobs whose GPU type the cluster lacks run on any, at the speed that they had: {had}."
-        )
+    def tell_changes(self) -> str:
+        """Return sentences about jobs that the cluster changes; empty without any."""
+        told = []
+        if self.lacking:
+            had = ", ".join(f"{number:,} had {kind}" for kind, number in self.lacking.items())
+            told.append(
+                "Jobs whose GPU type the cluster lacks run on any, at the speed that they had: "
+                f"{had}."
+            )
+        if self.reduced:
+            told.append(f"Jobs tuned to more GPUs than the cluster has, reduced: {self.reduced:,}.")
+        return " ".join(told)
 
     def figures(self) -> dict[str, str | int | float]:
         """Return source, number of jobs, isolated work in GPU-hours, and last arrival."""

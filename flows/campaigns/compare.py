@@ -71,7 +71,7 @@ def plan_comparison(
     """Plan a comparison, and check every run before any starts; see `make_comparison`.
 
     Returns:
-        The plan, and the workload, of which the runs open copies.
+        The plan, and the workload on its cluster, of which the runs open copies.
 
     Raises:
         ShockwaveError: A file, a policy or a setting is invalid, or no policy has a parameter.
@@ -83,10 +83,12 @@ def plan_comparison(
     for name in policies:
         taken = select_parameters(name, parameters)
         asked = make_settings(name, size, settings, parameters=taken, seed=source.seed)
-        prepare(make_start(workload, asked, past))
+        start = make_start(workload, asked, past)
+        prepare(start)
     check_writable(warehouse)
     title = f"{','.join(policies)} ({settings.fidelity})"
-    return make_comparison(title, source, size, settings, policies, parameters, history), workload
+    plan = make_comparison(title, source, size, settings, policies, parameters, history)
+    return plan, start.workload
 
 
 def run_comparison(

@@ -104,7 +104,7 @@ def plan_hindsight(
     machines, cluster = _choose_machines(log, size)
     types = tuple(dict.fromkeys(pool.gpu_type for pool in machines.pools if pool.gpu_type))
     workload = source.make_jobs(log, types)
-    cluster = " ".join(filter(None, (cluster, workload.tell_lacking())))
+    cluster = " ".join(filter(None, (cluster, workload.tell_changes())))
     starts = []
     for name in policies:
         taken = select_parameters(name, parameters)

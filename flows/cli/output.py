@@ -57,8 +57,8 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_reading(workload: "Workload", *, err: bool = False) -> None:
-    """Print which jobs run on another GPU type than they had, and `print_left_out`."""
-    if told := workload.tell_lacking():
+    """Print which jobs the cluster changes, and `print_left_out`."""
+    if told := workload.tell_changes():
         say(told, err=err)
     print_left_out(workload.left_out, workload.slots, err=err)
 

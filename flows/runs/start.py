@@ -76,11 +76,12 @@ def fit_to_cluster(workload: Workload, asked: Settings) -> tuple[Settings, Workl
 
 
 def _tuned(workload: Workload, most: int) -> Workload:
-    specs, truths = [*workload.specs], [*workload.truths]
+    specs, truths, reduced = [*workload.specs], [*workload.truths], 0
     for place, spec in enumerate(specs):
         demand = spec.demand
         if spec.mode is Mode.GOODPUT and demand.least <= most < demand.tuned:
             specs[place] = replace(spec, demand=replace(demand, tuned=most))
+            reduced += 1
             try:
                 truths[place] = find_truth(specs[place], workload.profile)
             except InputError as error:
@@ -89,7 +90,7 @@ def _tuned(workload: Workload, most: int) -> Workload:
                 raise InputError(
                     at, problem, f"give a larger cluster or {workload.smaller}"
                 ) from None
-    return replace(workload, specs=tuple(specs), truths=tuple(truths))
+    return replace(workload, specs=tuple(specs), truths=tuple(truths), reduced=reduced)
 
 
 def _slotted(settings: Settings, slots: int) -> Settings:

@@ -27,6 +27,15 @@ def test_figures_count_the_gpus_that_a_job_held(here: Command, tmp_path: Path) -
     assert row["utilization"] == pytest.approx((66.0 + 49.0) / 180.0)
 
 
+def test_it_says_how_many_jobs_are_tuned_to_fewer_gpus(here: Command, tmp_path: Path) -> None:
+    source = asked(tmp_path)
+    trace = write_jobs(tmp_path, "a,0,toy,8,40", "b,0,toy,8,40", "c,0,toy,4,40")
+    given = *source[:1], trace, *source[2:], "--warehouse", tmp_path, "--round-seconds", 60
+    told = "Jobs tuned to more GPUs than the cluster has, reduced: 2."
+    assert told in here("simulate", *given, "--policy", "srtf").out
+    assert told in here("compare", *given, "--policies", "srtf,fifo").out
+
+
 def test_what_cannot_be_done_with_them_is_refused(here: Command, tmp_path: Path) -> None:
     faithful = here("simulate", *asked(tmp_path), "--runtime", "faithful", "--warehouse", tmp_path)
     assert_refused(faithful, "--runtime", "faithful does not run measured applications")
