@@ -232,7 +232,7 @@ class RunState:
             belief = beliefs[entry.job_id]
             new = reports.get(entry.job_id, ())
             belief = belief.after(new, entry, last.measure_speed(belief, seen))
-            if header.adapts:
+            if belief.agent:
                 placement = last.find_placement(entry.job_id)
                 belief = belief.with_measurements(new, placement)
             beliefs[entry.job_id] = belief
@@ -362,8 +362,8 @@ def _admit(
     """Remove ended jobs, add new jobs, and set the budgets that commands gave."""
     beliefs = _without(beliefs, ended)
     for spec in arrivals:
-        apps = header.throughputs.applications
-        agent = Agent.of(spec, apps[spec.model]) if header.adapts else None
+        app = header.throughputs.applications.get(spec.model)
+        agent = Agent.of(spec, app) if app and header.adapts else None
         beliefs[spec.job_id] = Belief(spec, agent=agent)
     if arrivals:
         beliefs = dict(sorted(beliefs.items()))

@@ -1,7 +1,8 @@
-"""A cluster on a virtual clock whose jobs are measured applications.
+"""A cluster on a virtual clock whose jobs are measured applications, perhaps beside others.
 
 It repeats the rounds of Pollux's simulator (Qiao et al., OSDI '21): speed by placement, progress by
-measured noise, and restarts wherever a job moves. `docs/simulation.md` has the details.
+measured noise, and restarts wherever a job moves. Other jobs train as on a `FaithfulCluster`.
+`docs/simulation.md` has the details.
 """
 
 import math
@@ -9,12 +10,15 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
+from containers.virtual.faithful import VirtualJob
 from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
 from containers.virtual.truth import GroundTruth
+from predictor.allocation import Allocation
 from predictor.application import Application, Placement
 from predictor.errors import InputError
 from predictor.goodput import Agent
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
+from predictor.throughput import Profile
 
 
 @dataclass
@@ -56,7 +60,15 @@ class TrainingJob:
         """Whether it has trained its last epoch."""
         return self.epoch == self.app.epochs
 
-    def hold(self, seconds: float) -> float:
+    def move(self, allocation: Allocation, nodes: Sequence[int], profile: Profile) -> None:
+        """Move to an allocation, given the node of each GPU."""
+        self.placement = self.app.place(nodes)
+        self.speed = profile.relative_speed(self.spec, allocation.gpu_type)
+
+    def reset(self) -> None:
+        """Do nothing: it writes checkpoints."""
+
+    def hold(self, seconds: float, profile: Profile) -> float:
         """Hold its GPUs for a time, or to the job's end; return the time until then.
 
         As in the published simulator, epochs end at whole seconds after their beginning.
@@ -104,6 +116,11 @@ class TrainingJob:
             tuned = self.spec.batch_size
             self.batch_size = self.agent.choose_batch_size(self.placement, tuned)
 
+    def take_reports(self) -> list[EpochReport]:
+        """Return the epochs completed since the last call."""
+        taken, self.reports = self.reports, []
+        return taken
+
     def report_progress(self) -> JobProgress:
         """Return its progress, in steps of whole epochs at its batch size."""
         spec, size = self.spec, self.batch_size
@@ -123,6 +140,37 @@ class TrainingJob:
         )
 
 
+@dataclass
+class OtherJob(VirtualJob):
+    """A job of a table of rates, or a timed one; attributes are those of a `TrainingJob`."""
+
+    agent: None = None
+    gpus: tuple[int, ...] = ()
+    restart_left: float = 0.0
+
+    def move(self, allocation: Allocation, nodes: Sequence[int], profile: Profile) -> None:
+        """See `TrainingJob.move`."""
+        self.allocation = allocation
+
+    def reset(self) -> None:
+        """See `VirtualJob.restart`."""
+        self.restart()
+
+    def hold(self, seconds: float, profile: Profile) -> float:
+        """See `TrainingJob.hold`."""
+        lost = min(self.restart_left, seconds)
+        self.restart_left -= lost
+        return lost + self.train(seconds - lost, profile)
+
+    def take_reports(self) -> list[EpochReport]:
+        """See `TrainingJob.take_reports`."""
+        return self.reports()
+
+    def report_progress(self) -> JobProgress:
+        """See `VirtualJob.progress`."""
+        return self.progress()
+
+
 class ApplicationCluster(SimulatedCluster):
     """A `Runtime` on a virtual clock; an `ApplicationFactory` opens it.
 
@@ -135,8 +183,8 @@ class ApplicationCluster(SimulatedCluster):
     def __init__(
         self, truths: Mapping[int, GroundTruth], terms: Terms, resume_point: ResumePoint
     ) -> None:
-        self._jobs: dict[int, TrainingJob] = {}
-        self._ran: list[TrainingJob] = []
+        self._jobs: dict[int, TrainingJob | OtherJob] = {}
+        self._ran: list[TrainingJob | OtherJob] = []
         super().__init__(truths, terms, resume_point)
 
     @property
@@ -144,20 +192,21 @@ class ApplicationCluster(SimulatedCluster):
         return self._jobs.keys()
 
     def _add(self, jobs: Sequence[JobSpec]) -> None:
+        profile = self._terms.throughputs
         for spec in jobs:
-            app = self._terms.throughputs.applications.get(spec.model)
-            if app is None:
-                problem = f"{spec.model} is no measured application"
-                raise InputError(f"job {spec.job_id}", problem, "leave the job out")
-            agent = Agent.of(spec, app) if self._terms.adapts else None
-            self._jobs.setdefault(spec.job_id, TrainingJob(spec, app, agent))
+            job: TrainingJob | OtherJob
+            if app := profile.applications.get(spec.model):
+                job = TrainingJob(spec, app, Agent.of(spec, app) if self._terms.adapts else None)
+            else:
+                job = OtherJob(spec, self._truths[spec.job_id], profile.reference(spec))
+            self._jobs.setdefault(spec.job_id, job)
 
     def find_agent(self, job_id: int) -> Agent | None:
         """Return what a job has measured, if it chooses its batch sizes."""
         return self._jobs[job_id].agent
 
     def _reset(self, job_id: int) -> None:
-        """Every job writes checkpoints."""
+        self._jobs[job_id].reset()
 
     def _release(self, job_id: int) -> tuple[int, ...]:
         job = self._jobs[job_id]
@@ -174,8 +223,7 @@ class ApplicationCluster(SimulatedCluster):
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
             allocation = self._terms.allocation(job.spec, lease.gpus)
             job.restart_left = self._terms.restart(allocation)
-            job.placement = job.app.place(nodes)
-            job.speed = self._terms.throughputs.relative_speed(job.spec, allocation.gpu_type)
+            job.move(allocation, nodes, self._terms.throughputs)
         job.gpus, job.started = lease.gpus, True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 
@@ -184,7 +232,7 @@ class ApplicationCluster(SimulatedCluster):
         self._ran = [job for job in self._jobs.values() if job.gpus]
         seconds = self._terms.round_seconds
         for job in self._ran:
-            held = job.hold(seconds)
+            held = job.hold(seconds, self._terms.throughputs)
             if job.done:
                 at = self._clock + held
                 gpus = self._release(job.spec.job_id)
@@ -197,11 +245,8 @@ class ApplicationCluster(SimulatedCluster):
 
     def _report(self) -> tuple[tuple[EpochReport, ...], tuple[JobProgress, ...]]:
         ran, self._ran = sorted(self._ran, key=lambda job: job.spec.job_id), []
-        reports = []
-        for job in ran:
-            reports += job.reports
-            job.reports = []
-        return tuple(reports), tuple(job.report_progress() for job in ran)
+        reports = tuple(report for job in ran for report in job.take_reports())
+        return reports, tuple(job.report_progress() for job in ran)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`."""
@@ -210,6 +255,6 @@ class ApplicationCluster(SimulatedCluster):
 
 
 class ApplicationFactory(TruthFactory):
-    """A virtual clock with jobs of measured applications."""
+    """A virtual clock with jobs of measured applications, perhaps beside others."""
 
     cluster = ApplicationCluster

@@ -257,11 +257,9 @@ class JobFile(BaseModel):
         app = profile.applications.get(self.model or "")
         if app is not None:
             samples = {app.name: count_samples(app)}
-        elif self.mode is Mode.GOODPUT or profile.applications:
-            field = "mode" if self.mode is Mode.GOODPUT else "kind"
-            problem = f"{getattr(self, field)} is not possible"
-            where = "outside" if field == "mode" else "beside"
-            raise InputError(field, f"{problem} {where} measured applications", "give another")
+        elif self.mode is Mode.GOODPUT:
+            problem = f"{self.mode} is not possible outside measured applications"
+            raise InputError("mode", problem, "give another")
         tasks = parse_tasks(self.array) if self.array else (NO_ARRAY,)
         specs = tuple(
             self.spec(first_id + task.place, arrival_seconds, samples, after, task)

@@ -18,6 +18,7 @@ from predictor.plugins import Kind, find_plugin, plugins
 from warehouse.workloads.kinds import LOGS, MOST_JOBS, Arrivals, Format
 
 if TYPE_CHECKING:
+    from predictor.throughput import Profile
     from tasks.sources import Workload
     from warehouse.workloads.logs.log import ClusterLog, TableJob
     from warehouse.workloads.mix import Mix
@@ -236,10 +237,8 @@ class Source(WorkloadSettings):
             )
 
             if self.format == Format.JOBS:
-                from flows.runs.job_file import read_jobs_file
-
                 profile = read_application_profile(self.applications, gpu_types)
-                return read_jobs_file(self.trace, profile)
+                return self._read_jobs(self.trace, gpu_types, profile)
             return read_application_jobs(self.trace, self.applications, gpu_types)
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
@@ -272,7 +271,8 @@ class Source(WorkloadSettings):
             )
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if self.applications:
-            taken = OF_APPLICATIONS | ({"format"} if self.format == Format.JOBS else set())
+            beside = {"format", *FOR_FORMAT[Format.JOBS]} if self.format == Format.JOBS else set()
+            taken = OF_APPLICATIONS | beside
         if generated:
             taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
         for field in fields(self):
@@ -359,13 +359,24 @@ class Source(WorkloadSettings):
             )
         return mix.interarrival_seconds(factor, gpus)
 
-    def _read_jobs(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":
+    def _read_jobs(
+        self, trace: Path, gpu_types: Sequence[str], measured: "Profile | None" = None
+    ) -> "Workload":
+        """Read a file of jobs; `measured` has applications, in whose runs GPUs are not shared."""
         from flows.runs.job_file import read_jobs_file
         from predictor.throughput import Profile
         from warehouse.workloads.tables import read_throughputs
 
         table = self.throughputs or self.profile
         profile = read_throughputs(table, gpu_types) if table else Profile({})
+        if measured:
+            applications = measured.applications
+            for model in sorted(applications.keys() & {model for model, *_ in profile.rates}):
+                raise InputError(
+                    "throughputs", f"{model} is a measured application", "leave its rates out"
+                )
+            rates = {**profile.rates, **measured.rates}
+            profile = replace(profile, rates=rates, pairs={}, applications=applications)
         return read_jobs_file(trace, profile)
 
     def _read_plugged(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":

@@ -1,12 +1,16 @@
 """Jobs of a measured application on a virtual clock, by hand: rounds of 60 s, restarts of 30 s."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from containers.runtime import EventKind, Lease, Observation, ResumePoint, Terms
 from containers.virtual.application_cluster import ApplicationCluster, ApplicationFactory
+from containers.virtual.truth import GroundTruth
+from predictor.allocation import Demand
 from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
 from tests.applications import write_applications, write_jobs
@@ -72,10 +76,38 @@ def test_it_waits_without_a_restart_and_resumes_with_one(runtime: ApplicationClu
     assert (kind, seen.progress[0].seconds) == (EventKind.RESUMED, 30.0)
 
 
-def test_other_jobs_are_refused(tmp_path: Path, runtime: ApplicationCluster) -> None:
+def test_other_jobs_train_at_their_rates_beside(tmp_path: Path) -> None:
+    path = write_jobs(tmp_path, "a,0,toy,2,20")
+    workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
+    rates = {("net", 32, "t4", 2): 2.0, ("net", 64, "t4", 2): 1.0}
+    net = JobSpec(
+        job_id=1,
+        model="net",
+        batch_size=32,
+        max_batch_size=64,
+        demand=Demand.gang(2),
+        mode=Mode.GNS,
+        epochs=3,
+        samples_per_epoch=640,
+        arrival_seconds=0.0,
+    )
+    regimes = Regime(32, 2), Regime(64, 1)  # two epochs of 20 steps, then one of 10
+    truths = (*workload.truths, GroundTruth(1, 30.0, regimes, regimes))
+    terms = Terms("", 60.0, 30.0, replace(workload.profile, rates=rates), NODES)
+    jobs = (*workload.specs, net)
+    runtime = ApplicationFactory(truths).open(terms, ResumePoint(jobs=jobs))
+    runtime.launch(0, [Lease(0, (0, 1)), Lease(1, (2, 3))])
+    runtime.advance(None)
+    seen = runtime.observe()
+    (end,) = seen.finished
+    assert (end.job_id, end.at_seconds) == (1, 30.0 + 10.0 + 10.0 + 10.0)
+    assert [(r.batch_size, r.epochs, r.seconds) for r in seen.reports] == [(32, 2, 20), (64, 1, 10)]
+    assert [(entry.job_id, entry.seconds) for entry in seen.progress] == [(0, 30.0), (1, 30.0)]
+
+
+def test_jobs_without_measurements_are_refused(tmp_path: Path, runtime: ApplicationCluster) -> None:
     path = write_jobs(tmp_path, "a,0,toy,2,20")
     workload = read_application_jobs(path, tmp_path / "apps")
-    table = Profile.of_type({("toy", 20, 2): 1.0})
-    terms = Terms("", 60.0, 30.0, table, cluster(8))
-    with pytest.raises(InputError, match="job 0: toy is no measured application"):
+    terms = Terms("", 60.0, 30.0, Profile({}), cluster(8))
+    with pytest.raises(InputError, match="unknown model 'toy'"):
         ApplicationFactory(workload.truths).open(terms, ResumePoint(jobs=workload.specs))

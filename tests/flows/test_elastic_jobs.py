@@ -55,6 +55,12 @@ def read(
 ) -> Workload:
     """The jobs, of a model that was measured on one, two and four GPUs, or on at least some."""
     (trace := folder / "jobs.toml").write_text(text)
+    profile = write_table(folder, *types, least=least)
+    return Source(trace=trace, format="jobs", throughputs=profile).open(gpu_types=types)
+
+
+def write_table(folder: Path, *types: str, least: Mapping[str, int] | None = None) -> Path:
+    """Write the model's throughputs."""
     table = {
         kind: {
             f"('net (batch size {size})', {gpus})": {"null": 10.0 * speed * 32 / size / (1 + rank)}
@@ -65,7 +71,7 @@ def read(
         for rank, kind in enumerate(types)
     }
     (profile := folder / "profile.json").write_text(json.dumps(table))
-    return Source(trace=trace, format="jobs", throughputs=profile).open(gpu_types=types)
+    return profile
 
 
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
@@ -209,13 +215,6 @@ def test_jobs_of_applications_are_rigid_strong_scaling_and_adaptive(
         (("scale_factor = 2", "scale_factor = 5"), "scale_factor: 5 GPUs are more than toy"),
         (("epochs = 2", "epochs = 2\nsamples_per_epoch = 9"), "samples_per_epoch: toy was meas"),
         (('"toy"', '"tox"'), "model: there are no throughputs of 'tox'"),
-        (
-            (
-                'model = "toy"\nbatch_size = 20\nepochs = 2',
-                'kind = "opaque"\nimage = "a"\nmax_seconds = 5',
-            ),
-            "kind: opaque is not possible beside measured applications",
-        ),
     ],
 )
 def test_what_an_application_cannot_do_is_refused(
@@ -239,3 +238,45 @@ def test_jobs_of_applications_choose_among_gpu_types(policy: str, tmp_path: Path
     check_stored(tmp_path / "runs", made)
     used = {gpu for state in made.states for held in state.leases.values() for gpu in held}
     assert used & set(range(4, 8))  # the fast type
+
+
+TIMED = """
+[[jobs]]
+kind = "opaque"
+image = "a"
+max_seconds = 100
+seconds = 50
+"""
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "sia", "pollux", "optimus", "tiresias"])
+def test_jobs_of_applications_and_of_a_table_share_a_cluster(policy: str, tmp_path: Path) -> None:
+    (trace := tmp_path / "jobs.toml").write_text(JOBS + APPLIED + TIMED)
+    apps, table = write_applications(tmp_path / "apps"), write_table(tmp_path, "t4")
+    source = Source(trace=trace, format="jobs", applications=apps, throughputs=table)
+    settings = Settings(policy, (Pool("t4", 16, 2),), round_seconds=20.0, restart_seconds=5.0)
+    made = make(make_start(source.open(gpu_types=("t4",)), settings))
+    check_sound(made)
+    check_stored(tmp_path / "runs", made)
+    grown: dict[int, dict[int, int]] = {}
+    for report in (report for record in made.records for report in record.reports):
+        sizes = grown.setdefault(report.job_id, {})
+        sizes[report.batch_size] = sizes.get(report.batch_size, 0) + report.epochs
+    assert (grown[GANG], grown[FIXED], grown[GROWING]) == ({32: 60}, {32: 60}, {32: 30, 64: 30})
+    chosen = {size for size in grown[GROWING + 3] if size != 10}
+    assert bool(chosen) == POLICIES[policy].adapts
+
+
+def test_a_model_is_measured_once(tmp_path: Path) -> None:
+    (trace := tmp_path / "jobs.toml").write_text(APPLIED)
+    (table := tmp_path / "table.json").write_text(
+        json.dumps({"t4": {"('toy (batch size 20)', 1)": {"null": 1.0}}})
+    )
+    source = Source(
+        trace=trace,
+        format="jobs",
+        applications=write_applications(tmp_path / "apps"),
+        throughputs=table,
+    )
+    with pytest.raises(InputError, match="toy is a measured application"):
+        source.open(gpu_types=("t4",))
