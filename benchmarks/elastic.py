@@ -1,7 +1,7 @@
 """How well are elastic jobs scheduled, beside Pollux as published and beside what is possible?
 
     python -m benchmarks.elastic [--workloads 1.0-1,1.0-4,1.0-6,1.0-7] [--policies sia,shockwave]
-        [--ablations | --mixed] [--json]
+        [--ablations] [--mixed] [--json]
 
 Runs Pollux's workloads (`SHOCKWAVE_DATA/pollux`) on 16 nodes of 4 T4 in rounds of 60 s with
 restarts of 30 s, and prints means over the workloads. Ablations change one part of `shockwave`
@@ -41,8 +41,11 @@ from harness.markdown import markdown
 from predictor.allocation import Allocation
 from predictor.application import Application
 from predictor.arrays import Floats, Ints
+from predictor.goodput import find_goodputs, fit_step_model
 from predictor.job import JobSpec
+from predictor.rows import from_json
 from solver import elastic
+from solver.configurations import describe
 from solver.elastic import Experience, Offers
 from solver.inventory import Pool
 from solver.plan import Situation
@@ -72,7 +75,10 @@ BATCH_SIZES = 48
 CONCAVITY = 0.7
 """q: speeds of heSRPT are k^q; of 0.6 to 0.8 on Pollux's workloads."""
 
-make_offers = elastic.make_offers
+AHEAD = 8
+"""Moments of the work left at which the noise to come is read."""
+
+make_offers, value_offers = elastic.make_offers, elastic.value_offers
 
 
 def learn_alone(situation: Situation, experience: Experience) -> Offers:
@@ -109,6 +115,16 @@ def move_freely(situation: Situation, experience: Experience) -> Offers:
     return replace(offers, moves=np.zeros_like(offers.moves))
 
 
+def weigh_alike(offers: Offers) -> dict[str, float]:
+    """Weigh GPUs of all types alike."""
+    return dict.fromkeys((entry.gpu_type for entry in offers.allocations), 1.0)
+
+
+def keep_apart(prices: Floats, work: Floats, budgets: Floats) -> Floats:
+    """Leave the delay prices of jobs with alike work apart."""
+    return prices
+
+
 def price_equally(
     job_of: Ints, gpus: Ints, speeds: Floats, work: Floats, budgets: Floats, capacity: int
 ) -> Floats:
@@ -126,9 +142,54 @@ def price_by_rank(
     return np.asarray(budgets * (ranks**power - (ranks - 1.0) ** power) ** (1.0 / power))
 
 
+def foresee_noise(situation: Situation, experience: Experience) -> Offers:
+    """Make offers of jobs whose gradient noise in every epoch to come is known.
+
+    Bids on the coming round keep the present speeds; `value_ahead` reads the times left.
+    """
+    offers = make_offers(situation, experience)
+    left = offers.left.copy()
+    ends = np.append(offers.firsts[1:], len(left))
+    for job, first, end in zip(situation.jobs, offers.firsts, ends, strict=True):
+        agent = job.belief.agent
+        if agent is None or agent.noise is None or not experience.steps.get(agent.app.name):
+            continue
+        app, menu = agent.app, offers.allocations[first:end]
+        model = fit_step_model(experience.steps[app.name])
+        nodes, gpus, relative = describe(job, app, menu)
+        progress = np.array([app.progress_after(epoch) for epoch in range(app.epochs + 1)])
+        begun = min(progress[-1] * job.belief.share_done, progress[-1] - 1.0)
+        later = begun + (progress[-1] - begun) * (np.arange(AHEAD) + 0.5) / AHEAD
+        speeds = [
+            find_goodputs(
+                app, model, app.noise(job.belief.batch_size, epoch), nodes, gpus, agent.sizes
+            )[0]
+            for epoch in (np.searchsorted(progress, later, side="right") - 1).tolist()
+        ]
+        slowness = np.mean(1.0 / np.maximum(np.array(speeds) * relative, 1e-300), axis=0)
+        known = np.isfinite(left[first:end])
+        left[first:end][known] = ((progress[-1] - begun) * slowness)[known]
+    return replace(offers, left=left)
+
+
+def value_ahead(situation: Situation, offers: Offers) -> Floats:
+    """Return what offers of `foresee_noise` are worth.
+
+    Delay prices follow from the times left, bids from the speeds of the coming round.
+    """
+    now = make_offers(situation, from_json(Experience, situation.memory).after(situation.jobs))
+    worth = value_offers(situation, offers)
+    job_of, firsts = offers.job_of, offers.firsts
+    ahead, present = (
+        (found.left * found.gpus)[firsts][job_of] / found.left for found in (offers, now)
+    )
+    return np.asarray(np.where(ahead > 0.0, worth * present / np.maximum(ahead, 1e-300), 0.0))
+
+
 ABLATIONS: dict[str, dict[str, Any]] = {
     "shockwave": {},
     "each job learns alone": {"make_offers": learn_alone},
+    "noise of all epochs known": {"make_offers": foresee_noise, "value_offers": value_ahead},
     "growth of 2 a round": {"make_offers": grow_slowly},
     "restarts cost nothing": {"make_offers": move_freely},
     "restarts paid off to the end": {"LONGEST_STAY": np.inf},
@@ -137,6 +198,15 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "makespan worth nothing (μ = 0)": {"MAKESPAN": 0.0},
 }
 """Parts of `solver.elastic` in place of its own, by variant."""
+
+ABLATIONS_OF_TYPES: dict[str, dict[str, Any]] = {
+    "shockwave": {},
+    "GPUs of all types alike": {"weigh_gpus": weigh_alike},
+    "prices of alike work apart": {"level_prices": keep_apart},
+    "equal delay prices": {"price_delays": price_equally},
+    "makespan worth nothing (μ = 0)": {"MAKESPAN": 0.0},
+}
+"""The same on several GPU types."""
 
 
 @dataclass(frozen=True)
@@ -248,8 +318,6 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true", help="on three GPU types")
     parser.add_argument("--json", action="store_true", help="print rows by workload, too")
     options = parser.parse_args()
-    if options.mixed and options.ablations:
-        parser.error("give --ablations or --mixed: variants are made for one GPU type")
     folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
     with read_results(folder / "reference_results.csv", ("workload", "policy")) as read:
         published = {
@@ -272,7 +340,8 @@ def main() -> None:
             )
         workload = read_workload(folder, name, pools)
         own = {policy: (policy, {}) for policy in options.policies.split(",")}
-        changed = {label: ("shockwave", parts) for label, parts in ABLATIONS.items()}
+        variants = ABLATIONS_OF_TYPES if options.mixed else ABLATIONS
+        changed = {label: ("shockwave", parts) for label, parts in variants.items()}
         for label, (policy, parts) in (changed if options.ablations else own).items():
             settings = Settings(policy, pools, round_seconds=60.0, restart_seconds=30.0)
             with tempfile.TemporaryDirectory() as warehouse, patch.dict(vars(elastic), parts):

@@ -48,12 +48,13 @@ from tests.strategies import examples
 @examples(40)
 def test_prices_bound_every_choice(table: list[dict[Allocation, float]]) -> None:
     capacities = {"a": 3, "b": 4}
-    prices, _ = price_gpus(table, capacities)
+    prices, total = price_gpus(table, capacities)
     gains = (
         max([0.0, *(worth - prices[c.gpu_type] * c.gpus for c, worth in row.items())])
         for row in table
     )
     bound = sum(prices[kind] * gpus for kind, gpus in capacities.items()) + sum(gains)
+    assert bound == pytest.approx(total, abs=1e-6)
     for every in product(*([None, *row] for row in table)):
         used = {kind: sum(c.gpus for c in every if c and c.gpu_type == kind) for kind in "ab"}
         if all(used[kind] <= capacities[kind] for kind in used):

@@ -8,14 +8,21 @@ import pytest
 
 from benchmarks.elastic import (
     ABLATIONS,
+    ABLATIONS_OF_TYPES,
     bound_schedules,
     find_least,
     find_mean_busy_times,
-    main,
+    foresee_noise,
+    make_offers,
 )
+from flows.runs.start import make_start
+from flows.runs.workload_source import Source
 from solver import elastic
+from solver.elastic import Experience, Offers
 from solver.inventory import Pool
-from tests.applications import toy_profile
+from solver.plan import Situation
+from tasks.record import Settings
+from tests.applications import toy_profile, write_applications, write_jobs
 from tests.runs import make
 from tests.solver.test_pollux import FOUR, start
 
@@ -58,10 +65,38 @@ def test_all_jobs_end_without_a_part_of_the_market(changed: str, tmp_path: Path)
         assert max(counts[0]) == 1
 
 
-def test_variants_are_of_one_gpu_type(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["elastic", "--mixed", "--ablations"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "give --ablations or --mixed" in capsys.readouterr().err
+@pytest.mark.parametrize("changed", [*ABLATIONS_OF_TYPES])
+def test_all_jobs_end_on_several_types_without_a_part(changed: str, tmp_path: Path) -> None:
+    apps = write_applications(tmp_path / "apps")
+    (apps / "gpu_types.csv").write_text("application,gpu_type,speed\ntoy,t4,1\ntoy,a100,4\n")
+    source = Source(trace=write_jobs(tmp_path, *FOUR), applications=apps)
+    pools = Pool("t4", 4, 2), Pool("a100", 2, 2)
+    settings = Settings("shockwave", pools, round_seconds=60.0, restart_seconds=30.0)
+    with patch.dict(vars(elastic), ABLATIONS_OF_TYPES[changed]):
+        made = make(make_start(source.open(gpu_types=("t4", "a100")), settings))
+    assert sorted(e.job_id for record in made.records for e in record.finished) == [0, 1, 2, 3]
+
+
+def test_noise_to_come_is_foreseen(tmp_path: Path) -> None:
+    """The noise triples in the second epoch, in which larger batches do more good."""
+    seen: list[tuple[Situation, Experience]] = []
+
+    def watch(situation: Situation, experience: Experience) -> Offers:
+        seen.append((situation, experience))
+        return make_offers(situation, experience)
+
+    with patch.dict(vars(elastic), {"make_offers": watch}):
+        make(start(tmp_path, "a,0,toy,4,40", policy="shockwave"))
+    noises = set()
+    for situation, experience in seen:
+        agent = situation.jobs[0].belief.agent
+        assert agent is not None
+        ahead = foresee_noise(situation, experience).left
+        now = make_offers(situation, experience).left
+        noises.add(agent.noise)
+        if agent.noise == (1.0, 3.0):
+            assert (ahead <= now).all()
+            assert ahead[-1] < now[-1]
+        else:
+            assert ahead == pytest.approx(now)
+    assert noises == {None, (1.0, 3.0), (1.0, 9.0)}
