@@ -36,7 +36,7 @@ from predictor.options import NO_OPTIONS
 from solver.configurations import list_configurations, node_sizes
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob
-from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
+from tasks.commands import HOUR, NO_NODE, NO_TERMS, CommandKind, NewNode
 from tasks.record import RuntimeKind
 from tasks.rollouts import forecast_times
 from warehouse.inbox.entries import Entry
@@ -333,7 +333,7 @@ class ServiceCommands(ServiceQueries):
         """Accept windows of a node: for maintenance, or reserved for a tenant.
 
         Raises:
-            InputError: There is no such node, or the windows are invalid.
+            InputError: There is no such node, the windows are invalid, or others cover them.
         """
         if self.header.settings.cells:
             problem = "cells promised to tenants need all nodes in service"
@@ -346,7 +346,25 @@ class ServiceCommands(ServiceQueries):
         starts = window.list_starts(datetime.fromtimestamp(now, UTC))
         kind = CommandKind.RESERVE if tenant else CommandKind.MAINTAIN
         values = [at.timestamp() for at in starts]
+        if known is None:
+            self._check_windows(index, values, window.hours, tenant)
         return self.inbox.add_windows(kind, index, values, window.hours, tenant, by=by, key=key)
+
+    def _check_windows(
+        self, node: int, starts: Sequence[float], hours: float, tenant: str
+    ) -> None:
+        """Refuse windows that windows of the same kind cover, as a repeated request's are."""
+        known = [
+            (window.number, window.value, window.value + window.terms.window_hours * HOUR)
+            for window in self.inbox.windows_of(node)
+            if window.terms.tenant == tenant
+        ]
+        for start in starts:
+            for number, begin, end in known:
+                if begin <= start and start + hours * HOUR <= end:
+                    problem = f"window {number} sets node {node} aside for that time already"
+                    remedy = f"see shockwave node windows; node reopen {number} ends it"
+                    raise InputError("start", problem, remedy)
 
     def reopen(self, number: int, *, by: str = "", key: str = "") -> Entry:
         """Accept the end of a window; one that has not begun does not begin.

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -340,6 +341,12 @@ class ServiceQueries:
         """List the windows of nodes that are not over, by start."""
         state = self.read_history().state
         clock = state.clock_seconds
+        nodes = {window.node for window in state.orders.windows}
+        starts = {
+            w.number: datetime.fromtimestamp(w.value, UTC).isoformat(timespec="seconds")
+            for node in nodes
+            for w in self.inbox.windows_of(node)
+        }
         rows = [
             WindowRow(
                 window.number,
@@ -348,6 +355,7 @@ class ServiceQueries:
                 window.tenant,
                 max(window.begin_seconds - clock, 0.0),
                 window.end_seconds - clock,
+                starts.get(window.number, ""),
             )
             for window in state.orders.windows
             if window.end_seconds > clock

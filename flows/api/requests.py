@@ -82,8 +82,12 @@ class WindowRequest(BaseModel):
     def _repeat(self, start: datetime) -> list[datetime]:
         from dateutil.rrule import rrulestr  # type: ignore[import-untyped]
 
-        if not {"COUNT", "UNTIL"} & {part.partition("=")[0] for part in self.rrule.split(";")}:
+        parts = {name: text for name, _, text in (p.partition("=") for p in self.rrule.split(";"))}
+        if not {"COUNT", "UNTIL"} & parts.keys():
             raise InputError("rrule", "never ends", "add COUNT=10 or UNTIL=20270101T000000Z")
+        if not parts.get("UNTIL", "Z").endswith("Z"):
+            remedy = "give date, time and a Z, as in UNTIL=20270101T000000Z"
+            raise InputError("rrule", "UNTIL is not a time in UTC", remedy)
         try:
             rule = islice(rrulestr(self.rrule, dtstart=start), MOST_WINDOWS + 1)
             starts = [at.astimezone(UTC) for at in rule]

@@ -197,13 +197,15 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """A time for which a node is set aside, in seconds from the last round.
+    """A time for which a node is set aside.
 
     Attributes:
         window: Its number.
         kind: `maintain` or `reserve`.
         tenant: Whose jobs may start there; empty for maintenance, and in the view of other tenants.
-        begins_in_s: Its start; 0 if it is open.
+        begins_in_s: Its start on the run's clock, in seconds from the last round; 0 if it is open.
+        ends_in_s: Its end, likewise.
+        start: The start that was asked for, as an ISO time; empty once its end is accepted.
     """
 
     window: int
@@ -212,6 +214,7 @@ class WindowRow:
     tenant: str
     begins_in_s: float
     ends_in_s: float
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,11 +131,11 @@ GROUPED = {
     "node reserve": ("node:reserve", "Reserve nodes for a tenant for a time."),
     "node windows": (
         "node:print_windows",
-        "List windows, in seconds from the last round.",
+        "List windows, in seconds of the run's clock from the last round, and by date.",
     ),
     "node reopen": (
         "node:reopen",
-        "End a window of a node; one that has not begun does not begin.",
+        "End windows of nodes; those that have not begun do not begin.",
     ),
     "service events": (
         "service:print_events",

@@ -48,7 +48,10 @@ Key = Annotated[
 
 
 def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "") -> None:
-    """Print the number and job of each accepted entry; `what` names a command about no job."""
+    """Print the number and job of each accepted entry.
+
+    `what` names a command about no job, with its verb.
+    """
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
         for n in range(accepted.jobs):
@@ -62,8 +65,8 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "
         verb = "are" if accepted.jobs > 1 else "is"
         say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
         return
-    what = what or f"{kind} of {jobs if job is not None else f'node {name}'}"
-    say(f"{what} is accepted; it takes effect in the next round")
+    what = what or f"{kind} of {jobs if job is not None else f'node {name}'} is"
+    say(f"{what} accepted; it takes effect in the next round")
 
 
 def order(

@@ -1,6 +1,8 @@
 """Commands about nodes of a service."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +50,7 @@ def add(
     fields = {field: value for field, value in options.items() if value is not None}
     with connect(warehouse) as service:
         accepted = service.add_node(fields, key=key)
-    print_accepted(accepted, name or "", as_json, "the node")
+    print_accepted(accepted, name or "", as_json, "the node is")
 
 
 def _make_order(kind: str) -> Callable[..., None]:
@@ -65,7 +67,7 @@ drain, cordon, uncordon, remove, image = map(
 )
 
 
-Hours = Annotated[float, typer.Option(help="Length of each window.")]
+Hours = Annotated[float, typer.Option(help="Length of each window, in real time at any --speed.")]
 Start = Annotated[
     datetime | None,
     typer.Option(help="Local time, as 2026-12-01T12:00; by default now.", show_default=False),
@@ -143,25 +145,53 @@ def _set_aside(
         for number, node in enumerate(nodes):
             own = f"{key}#{number}" if key and number else key
             accepted = service.add_window(node, window, tenant=tenant, key=own)
-            many = f"{accepted.jobs} windows" if accepted.jobs > 1 else f"window {accepted.entry}"
-            print_accepted(accepted, node, as_json, f"{many} of node {node}")
+            first, last = accepted.entry, accepted.entry + accepted.jobs - 1
+            made = f"windows {first}-{last} of node {node} are"
+            if first == last:
+                made = f"window {first} of node {node} is"
+            print_accepted(accepted, node, as_json, made)
 
 
 def reopen(
-    window: Annotated[int, typer.Argument(help="Its number, as node windows prints it.")],
+    windows: Annotated[
+        list[str],
+        typer.Argument(help="Numbers, as node windows prints them, or ranges such as 4-13."),
+    ],
     key: Key = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """End a window of a node; one that has not begun does not begin."""
+    """End windows of nodes; those that have not begun do not begin."""
+    numbers = [number for text in windows for number in _parse_range(text)]
     with connect(warehouse) as service:
-        print_accepted(service.reopen(window, key=key), "", as_json, f"the end of window {window}")
+        for place, number in enumerate(numbers):
+            own = f"{key}#{place}" if key and place else key
+            accepted = service.reopen(number, key=own)
+            print_accepted(accepted, "", as_json, f"the end of window {number} is")
+
+
+def _parse_range(text: str) -> range:
+    from flows.api.requests import MOST_WINDOWS
+
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last < first + MOST_WINDOWS:
+        problem = f"{text[:80]!r} is neither a window's number nor a range of at most {MOST_WINDOWS}"
+        raise InputError("windows", problem, "give some such as 4 or 4-13")
+    return range(first, last + 1)
 
 
 def print_windows(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List windows, in seconds from the last round."""
+    """List windows, in seconds of the run's clock from the last round, and by date."""
     with connect(warehouse) as service:
-        print_filled([to_columns(row) for row in service.list_windows()], as_json)
+        rows = service.list_windows()
+    if not as_json:
+        rows = [replace(row, start=_to_local(row.start)) for row in rows]
+    print_filled([to_columns(row) for row in rows], as_json)
+
+
+def _to_local(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M %z}" if moment else ""
 
 
 def print_nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

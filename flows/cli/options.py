@@ -1,6 +1,7 @@
 """Options shared by commands; options of runs and workloads derive from their settings."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -41,8 +42,8 @@ class ShockwaveCommand(TyperCommand):
                 parameter.metavar = str(parameter.name).upper()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the arguments of the usage line: `JOB`, where Typer has `{JOB}`."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        """Return the arguments of the usage line: `JOBS...`, where Typer has `{JOBS}...`."""
+        return [re.sub(r"^{(.*)}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the line, and store the words after `--`."""

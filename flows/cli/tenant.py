@@ -45,7 +45,7 @@ def set_tenant(
     terms = {field: value for field, value in options.items() if value is not None}
     with connect(warehouse) as service:
         accepted = service.update_tenant(name, terms, key=key)
-    print_accepted(accepted, name, as_json, f"the change of tenant {name}")
+    print_accepted(accepted, name, as_json, f"the change of tenant {name} is")
 
 
 def print_tenants(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -91,6 +91,9 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
     repeated = api.add_window("2", weekly, tenant="a", key="weekly")
     assert repeated == Accepted(5, "reserve", None, 3)
     assert api.add_window("2", weekly, tenant="a", key="weekly") == repeated
+    for covered in (weekly, {"hours": 0.5, "start": "2999-01-08T12:30:00+01:00"}):
+        with pytest.raises(InputError, match=r"window [56] sets node 2 aside for that time already"):
+            api.add_window("2", covered, tenant="a")
     assert api.reopen(6) == Accepted(8, "reopen", None)
     go(tmp_path, 1)
     rows = api.list_windows()
@@ -99,6 +102,7 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
         (5, 2, "reserve", "a"),
         (7, 2, "reserve", "a"),
     ]
+    assert rows[1].start == "2999-01-01T11:00:00+00:00"
     fortnight = 14 * 24 * 3600 * FAST.speed
     assert rows[2].begins_in_s - rows[1].begins_in_s == pytest.approx(fortnight)
     assert rows[0].begins_in_s == 0.0 < rows[0].ends_in_s
@@ -109,6 +113,7 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
         ({"hours": 1, "start": "2999-01-01"}, "start"),
         ({"hours": 1, "rrule": "FREQ=DAILY"}, "never ends"),
         ({"hours": 1, "rrule": "FREQ=NEVER;COUNT=2"}, "rrule: is not valid"),
+        ({"hours": 1, "rrule": "FREQ=DAILY;UNTIL=29990101"}, "UNTIL is not a time in UTC"),
         ({"hours": 1, "rrule": "FREQ=DAILY;COUNT=101"}, "more than 100 windows"),
         ({"hours": 1, "start": "0001-01-01T00:00:00Z", "zone": "America/Lima"}, "out of bounds"),
         ({"hours": 1, "zone": "Mars"}, "zone: 'Mars' is not a time zone"),

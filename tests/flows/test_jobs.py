@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -64,6 +65,32 @@ def typed(ask: Command) -> Typed:
         return ran.rows
 
     return run
+
+
+def test_windows_of_a_rule_end_by_their_range(
+    typed: Typed, ask: Command, service: Path
+) -> None:
+    go(service, 1, jobs=[JOB])
+    weekly = ("--start", "2999-01-01T12:00", "--zone", "UTC", "--rrule", "FREQ=WEEKLY;COUNT=3")
+    made = typed("node", "maintain", "2", "--hours", "1", *weekly)
+    assert [row["entry"] for row in made] == [2, 3, 4]
+    assert_refused(ask("node", "maintain", "2", "--hours", "1", *weekly), "window 2", "already")
+    typed("node", "reopen", "2-3")
+    go(service, 1)
+    (row,) = typed("node", "windows")
+    assert (row["window"], row["start"]) == (4, "2999-01-15T12:00:00+00:00")
+    for wrong in ("4-2", "0", "a", "1-101"):
+        assert_refused(ask("node", "reopen", wrong), "windows: ", "give some such as 4 or 4-13")
+
+
+def test_windows_are_told_of_by_number_and_date(here: Command, tmp_path: Path) -> None:
+    go(tmp_path, 1, jobs=[JOB])
+    twice = ("--start", "2999-01-01", "--rrule", "FREQ=WEEKLY;COUNT=2")
+    ran = here("node", "maintain", "2", "--hours", "1", *twice, "--warehouse", tmp_path)
+    assert "windows 2-3 of node 2 are accepted; " in ran.out + ran.err
+    go(tmp_path, 1)
+    assert "2999-01-08 00:00 " in here("node", "windows", "--warehouse", tmp_path).out
+    assert "reopen [OPTIONS] WINDOWS...\n" in re.sub(" +\n", "\n", here("node", "reopen", "--help").out)
 
 
 def test_an_elastic_job_holds_more_gpus_than_it_asks_for(typed: Typed, tmp_path: Path) -> None:

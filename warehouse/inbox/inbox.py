@@ -129,6 +129,13 @@ class Inbox:
             ]
         )
 
+    def windows_of(self, node: int) -> list[Entry]:
+        """Return the windows of a node, with their starts since the epoch, that nobody ended."""
+        ends = select(ENTRIES.c.target).where(ENTRIES.c.kind == CommandKind.REOPEN.value)
+        kinds = [kind.value for kind in CommandKind.windows()]
+        asked = select(ENTRIES).where(ENTRIES.c.kind.in_(kinds), ENTRIES.c.target == node)
+        return self._entries(asked.where(ENTRIES.c.number.not_in(ends)))
+
     def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:
         """Return up to `most` entries after a number, in order; 0 starts with the first."""
         asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
