@@ -19,7 +19,7 @@ from containers.docker.health import SKEW_SECONDS, parse_system_time
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
 from containers.docker.rendering import DATASETS, Rendered, mount_volumes, render
 from containers.leasing.checking import Finding, find
-from containers.leasing.engine import NodeGone, Refused
+from containers.leasing.engine import Lacking, NodeGone, Refused
 from containers.runtime import Lease
 from predictor.errors import InputError
 
@@ -83,6 +83,13 @@ def _unsound(node: Node, problem: str, remedy: str) -> InputError:
     return InputError(f"node {node.name}", problem, remedy)
 
 
+def _refused(node: Node, error: Exception, page: str) -> InputError:
+    remedy = f"see {page}"
+    if isinstance(error, Lacking):
+        remedy = f"pull it with shockwave cluster pull, or build it ({page})"
+    return _unsound(node, str(error), remedy)
+
+
 @contextmanager
 def _explained(node: Node) -> Iterator[None]:
     """Convert errors of a node's daemon to an `InputError`."""
@@ -92,7 +99,7 @@ def _explained(node: Node) -> Iterator[None]:
         remedy = "see shockwave cluster check"
         raise _unsound(node, f"does not answer: {error}", remedy) from None
     except Refused as error:
-        raise _unsound(node, str(error), "see docs/images.md") from None
+        raise _refused(node, error, "docs/images.md") from None
 
 
 def list_images(nodes: Iterable[Node]) -> dict[str, str]:
@@ -265,7 +272,7 @@ def _check_image(node: Node, daemon: Daemon) -> str:
     try:
         return f"{node.image} is {daemon.image(node.image)}"
     except Refused as error:
-        raise _unsound(node, str(error), "see docs/images.md") from None
+        raise _refused(node, error, "docs/images.md") from None
 
 
 def _check_network(nodes: Nodes, place: int, daemon: Daemon) -> str:
@@ -284,7 +291,12 @@ def _check_grant(nodes: Nodes, place: int, daemon: Daemon, grant: JobNetwork | V
     if isinstance(grant, Volume):
         _check_container(nodes, place, daemon, volumes=(grant,))
         return f"a container sees {grant.path}"
-    _check_container(nodes, place, daemon, grant.docker)
+    try:
+        _check_container(nodes, place, daemon, grant.docker)
+    except InputError as error:
+        absent = f"network {grant.docker} not found" in error.problem
+        remedy = f"docker network create {grant.docker}" if absent else error.remedy
+        raise InputError(error.place, error.problem, remedy) from None
     return f"a container joins {grant.docker}"
 
 
@@ -309,7 +321,7 @@ def _check_container(
         code, said = daemon.probe(probing)
         seen = (folder / "seen").exists()
     except (Refused, OSError) as error:
-        raise _unsound(node, str(error), "see docs/docker.md") from None
+        raise _refused(node, error, "docs/docker.md") from None
     finally:
         _forget(folder)
     if code == NO_DATA:

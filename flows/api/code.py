@@ -115,7 +115,7 @@ def _pack_folder(folder: Path, file: BinaryIO) -> None:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """List a folder's files; in a work tree of git, those that git does not ignore.
+    """List a folder's files; in work trees of git, those that git does not ignore.
 
     Raises:
         InputError: Git cannot say what it ignores, which may be secrets.
@@ -133,7 +133,18 @@ def _list_files(folder: Path) -> list[Path]:
     whole = folder.resolve()
     if any(os.path.lexists(at / ".git") for at in (whole, *whole.parents)):
         raise InputError(FIELD, problem, f"{remedy}, or give an archive .tar.gz")
-    return sorted(path for path in folder.rglob("*") if not _is_folder(path))
+    return sorted(_walk(folder))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder; of work trees of git in it, those that git does not ignore."""
+    for path in folder.iterdir():
+        if not _is_folder(path):
+            yield path
+        elif os.path.lexists(path / ".git"):
+            yield from _list_files(path)
+        else:
+            yield from _walk(path)
 
 
 def _last_line(said: bytes) -> str:

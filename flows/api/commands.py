@@ -350,9 +350,7 @@ class ServiceCommands(ServiceQueries):
             self._check_windows(index, values, window.hours, tenant)
         return self.inbox.add_windows(kind, index, values, window.hours, tenant, by=by, key=key)
 
-    def _check_windows(
-        self, node: int, starts: Sequence[float], hours: float, tenant: str
-    ) -> None:
+    def _check_windows(self, node: int, starts: Sequence[float], hours: float, tenant: str) -> None:
         """Refuse windows that windows of the same kind cover, as a repeated request's are."""
         known = [
             (window.number, window.value, window.value + window.terms.window_hours * HOUR)

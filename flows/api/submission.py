@@ -42,7 +42,7 @@ def describe_launch(job: JobFile) -> str:
     """Describe how a job would be launched, without the options that its node adds."""
     least, most = job.demand.least, job.demand.most
     gpus = f"{least} to {most} GPUs" if least < most else f"{most} GPU{'s' * (most > 1)}"
-    parts = [job.image or "the image of its node"]
+    parts = [job.image] if job.image else []
     if job.timed:
         parts.append(shlex.join(job.command) or "the command of the image")
     else:

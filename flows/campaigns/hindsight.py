@@ -3,12 +3,13 @@
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, wait
 from ctypes import Array, c_longlong
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from flows.campaigns import Runner
@@ -43,8 +44,11 @@ rounds, so that a month takes minutes. An engineering bound."""
 if TYPE_CHECKING:
     Counts = Array[c_longlong]
 
-JobsEnded = Callable[[int, int], None]
-"""Takes the numbers of ended and of all jobs, over all policies."""
+JobsEnded = Callable[[int, int, None, float | None], None]
+"""Takes the numbers of ended and of all jobs, over all policies, and the seconds left, if known."""
+
+NOT_BEGUN = -1
+"""Number of ended jobs of a run before it begins."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +149,17 @@ def _choose_machines(log: ClusterLog, size: ClusterSize | None) -> tuple[Machine
         )
         return Machines(pools), said
     pools, most = pools_of(size), find_most_held(log.jobs)
+    types = () if size.pools else sorted({job.gpu_type for job in log.jobs if job.gpu_type})
     if (gpus := sum(pool.gpus for pool in pools)) < most:
         raise InputError(
             "pools" if size.pools else "gpus",
             f"{gpus:,} GPUs are fewer than the {most:,g} that the log's jobs held at once",
             "give at least as many, or leave it out",
         )
-    return Machines(pools), f"{_describe(pools)}, as given."
+    given = f"{_describe(pools)}, as given."
+    if types:
+        given += f" They are all alike: the log's GPU types ({', '.join(types)}) need --pools."
+    return Machines(pools), given
 
 
 def _describe(pools: Sequence[Pool]) -> str:
@@ -163,7 +171,9 @@ def _describe(pools: Sequence[Pool]) -> str:
 
 
 def run_policies(
-    starts: Sequence[Start], warehouse: Path, watch: JobsEnded = lambda done, total: None
+    starts: Sequence[Start],
+    warehouse: Path,
+    watch: JobsEnded = lambda done, total, share, left: None,
 ) -> list[str]:
     """Run each start to its end, as many at a time as there are cores; return the runs' ids.
 
@@ -175,8 +185,10 @@ def run_policies(
     """
     build(warehouse)
     keys = [make_cell_key(start, hash_code(start.header.settings)) for start in starts]
-    total = sum(len(start.workload.specs) for start in starts)
-    counts = SPAWN.RawArray("q", len(starts))  # without a lock, which a killed worker could hold
+    jobs = [len(start.workload.specs) for start in starts]
+    total, spent = sum(jobs), [0.0] * len(starts)
+    # Without a lock, which a killed worker could hold.
+    counts = SPAWN.RawArray("q", [NOT_BEGUN] * len(starts))
     workers = min(os.cpu_count() or 1, len(starts))
     with open_executor(Runner.PROCESSES, workers, partial(_share_counts, counts)) as pool:
         futures = [
@@ -184,12 +196,18 @@ def run_policies(
             for number, (start, key) in enumerate(zip(starts, keys, strict=True))
         ]
         try:
-            _await(futures, lambda: watch(sum(counts[:]), total))
+            for seconds in _await(futures):
+                ended = [max(count, 0) for count in counts]
+                for number, count in enumerate(counts):
+                    spent[number] += seconds * (NOT_BEGUN < count < jobs[number])
+                shares = [count / max(all_, 1) for count, all_ in zip(ended, jobs, strict=True)]
+                watch(sum(ended), total, None, estimate_left(spent, shares, workers))
         except BaseException as error:
             stop_processes(Runner.PROCESSES)  # the next command continues their runs
             remedy = "run it again: it continues"
             if isinstance(error, KeyboardInterrupt):
-                problem = f"interrupted with {sum(counts[:]):,} of {total:,} jobs done"
+                done = sum(max(count, 0) for count in counts)
+                problem = f"interrupted with {done:,} of {total:,} jobs done"
                 raise Interrupted("hindsight", problem, remedy) from None
             if isinstance(error, BrokenExecutor):
                 problem = "a process of it was killed, perhaps for want of memory"
@@ -198,14 +216,36 @@ def run_policies(
     return [future.result() for future in futures]
 
 
-def _await(futures: Sequence[Future[str]], report: Callable[[], None]) -> None:
-    """Wait for all futures; raise the error of the first that fails."""
-    waiting = {*futures}
+def estimate_left(spent: Sequence[float], shares: Sequence[float], workers: int) -> float | None:
+    """Estimate the seconds until some runs end, some at a time; None without any pace.
+
+    Policies differ in speed by more than tenfold, so each run has a pace of its own; one without
+    is taken to need as long as the others on average.
+
+    Args:
+        spent: Seconds that each run has taken.
+        shares: Share of each run that is done.
+        workers: Runs at a time.
+    """
+    whole = [s / share if share > 0 else 0.0 for s, share in zip(spent, shares, strict=True)]
+    paced = [seconds for seconds in whole if seconds > 0]
+    if not paced:
+        return None
+    usual = sum(paced) / len(paced)
+    left = [max((w or usual) - seconds, 0.0) for w, seconds in zip(whole, spent, strict=True)]
+    return max(*left, sum(left) / workers)
+
+
+def _await(futures: Sequence[Future[str]]) -> Iterator[float]:
+    """Wait for all futures; yield the seconds of each wait, and raise the first error."""
+    waiting, before = {*futures}, monotonic()
     while waiting:
         done, waiting = wait(waiting, POLL_SECONDS)
         for future in done:
             future.result()
-        report()
+        now = monotonic()
+        yield now - before
+        before = now
 
 
 _counts: list["Counts"] = []
@@ -217,6 +257,8 @@ def _share_counts(counts: "Counts") -> None:
 
 
 def _run_start(number: int, start: Start, key: str, warehouse: Path) -> str:
+    _counts[0][number] = 0
+
     def progress(run: Run) -> None:
         _counts[0][number] = run.state.arrived - len(run.state.beliefs)
 

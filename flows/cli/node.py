@@ -176,7 +176,7 @@ def _parse_range(text: str) -> range:
     found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 0 < first <= last < first + MOST_WINDOWS:
-        problem = f"{text[:80]!r} is neither a window's number nor a range of at most {MOST_WINDOWS}"
+        problem = f"{text[:80]!r} is no window's number and no range of at most {MOST_WINDOWS}"
         raise InputError("windows", problem, "give some such as 4 or 4-13")
     return range(first, last + 1)
 

@@ -28,8 +28,17 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
 class Count(Protocol):
     """Receives how much is done, how much there is to do if known, and the share of the work."""
 
-    def __call__(self, done: int, total: int | None, share: float | None = None) -> None:
-        """Report progress; the share is done / total by default."""
+    def __call__(
+        self,
+        done: int,
+        total: int | None,
+        share: float | None = None,
+        left: float | None = None,
+    ) -> None:
+        """Report progress.
+
+        The share is done / total by default, and the seconds left follow from its pace.
+        """
 
 
 LINE_SECONDS = 5.0
@@ -60,6 +69,7 @@ class CommandProgress:
         self._expected = self._begun = 0
         self._name, self._count = f"{command}: running", ""
         self._share: float | None = None
+        self._left: float | None = None
         self._bar: Bar | None = None
         self._lock, self._ended = Lock(), Event()
 
@@ -69,7 +79,7 @@ class CommandProgress:
 
     def begin(self, name: str) -> None:
         """Begin a task without a count."""
-        self._name, self._count, self._share = name, "", None
+        self._name, self._count, self._share, self._left = name, "", None, None
         if self._bar is not None:
             (task,) = self._bar.tasks
             self._bar.reset(task.id, description=self.text)
@@ -79,7 +89,12 @@ class CommandProgress:
         """Return the callback of a counted task, which begins with the first call."""
         begun = False
 
-        def show(done: int, total: int | None, share: float | None = None) -> None:
+        def show(
+            done: int,
+            total: int | None,
+            share: float | None = None,
+            left: float | None = None,
+        ) -> None:
             nonlocal begun
             if not begun:
                 begun = True
@@ -88,6 +103,7 @@ class CommandProgress:
                 self.begin(number + name)
             self._count = f": {done:,}{f' of {total:,}' if total else ''} {unit}"
             self._share = done / total if total and share is None else share
+            self._left = left
             if self._bar is not None:
                 (task,), known = self._bar.task_ids, None if self._share is None else 1.0
                 self._bar.update(task, total=known, completed=self._share, description=self.text)
@@ -113,7 +129,9 @@ class CommandProgress:
     @property
     def text(self) -> str:
         """What the command is doing, with an estimate of the time left."""
-        left = self._bar.tasks[0].time_remaining if self._bar else None
+        left = self._left
+        if left is None and self._bar:
+            left = self._bar.tasks[0].time_remaining
         about = f", about {timedelta(seconds=round(left))} left" if left else ""
         return f"{self._name}{self._count}{about}"
 

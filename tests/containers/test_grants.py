@@ -63,7 +63,9 @@ def test_a_job_gets_the_network_and_the_volumes_that_it_names(
     options = JobOptions(network="internet", volumes=("results", "shared"))
     spec = replace(others(0, python(), "-c", FETCH, limit=60.0), tenant="team-a", options=options)
     missing = {f.check: f for f in check_cluster(nodes) if not f.sound}
-    assert [*missing] == ["network internet"]
+    assert [(*missing, missing["network internet"].remedy)] == [
+        ("network internet", "docker network create egress")
+    ]
     with driven(nodes, "granted", [spec]) as driver:
         driver.play({0: (0,)})
         assert driver.last(0).kind is EventKind.UNSTARTED

@@ -92,7 +92,7 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
     assert repeated == Accepted(5, "reserve", None, 3)
     assert api.add_window("2", weekly, tenant="a", key="weekly") == repeated
     for covered in (weekly, {"hours": 0.5, "start": "2999-01-08T12:30:00+01:00"}):
-        with pytest.raises(InputError, match=r"window [56] sets node 2 aside for that time already"):
+        with pytest.raises(InputError, match=r"window [56] sets node 2 aside for that time"):
             api.add_window("2", covered, tenant="a")
     assert api.reopen(6) == Accepted(8, "reopen", None)
     go(tmp_path, 1)

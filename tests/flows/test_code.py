@@ -75,6 +75,17 @@ def test_a_work_tree_is_packed_without_what_git_ignores(repository: Path) -> Non
     assert names(packed(repository)[1]) == [".gitignore", "new.py", "train.py"]
 
 
+def test_work_trees_below_a_folder_are_packed_as_work_trees(
+    repository: Path, tmp_path: Path
+) -> None:
+    (repository / "secret.bin").write_text("secret")
+    (folder := tmp_path / "mine" / "deep").mkdir(parents=True)
+    (folder / "own.py").write_text("")
+    repository.rename(folder / "repository")
+    inner = [f"deep/repository/{name}" for name in (".gitignore", "train.py")]
+    assert names(packed(tmp_path / "mine")[1]) == ["deep/own.py", *inner]
+
+
 def test_what_git_cannot_list_is_not_packed(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

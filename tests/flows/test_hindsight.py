@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows.campaigns.hindsight import run_policies
+from flows.campaigns.hindsight import estimate_left, run_policies
 from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
 from flows.runs.start import make_start, open_workload
 from flows.runs.workload_source import Source
@@ -153,6 +153,9 @@ def test_jobs_whose_gpu_type_the_cluster_lacks_run_on_any(here: Command, tmp_pat
     )
     done = here("hindsight", path, *asked, *FEW, "--pools", "a100:1x4")
     assert told in Path(done.rows[0]["page"]).read_text(encoding="utf-8")
+    done = here("hindsight", path, *asked, *FEW, "--gpus", "4")
+    page = Path(done.rows[0]["page"]).read_text(encoding="utf-8")
+    assert "They are all alike: the log" in page
     simulated = ("simulate", "--trace", path, *asked, "--policy", "fifo", "--json")
     assert told in here(*simulated, "--pools", "a100:1x4").err.replace("\n", " ")
     assert "lacks" not in here(*simulated, "--pools", "a100:1x1,v100:1x2").err
@@ -216,7 +219,7 @@ def test_a_run_that_fails_stops_the_others(starts: list[Start], tmp_path: Path) 
 def test_a_stopped_comparison_is_continued(starts: list[Start], tmp_path: Path, how: str) -> None:
     starts = starts[:1]
 
-    def stop(done: int, total: int) -> None:
+    def stop(done: int, total: int, share: None, left: float | None) -> None:
         if done and how == "interrupted":
             raise KeyboardInterrupt
         if done:
@@ -229,6 +232,13 @@ def test_a_stopped_comparison_is_continued(starts: list[Start], tmp_path: Path, 
     assert ended(tmp_path) == []
     assert run_policies(starts, tmp_path) == [run]
     assert len(ended(tmp_path)) == 1
+
+
+def test_the_time_left_follows_the_slowest_run() -> None:
+    assert estimate_left([0, 0, 0], [0, 0, 0], 2) is None
+    assert estimate_left([10, 10, 0], [0.05, 1, 0], 2) == pytest.approx(190)
+    assert estimate_left([10, 10, 0], [0.5, 0.5, 0], 2) == pytest.approx((10 + 10 + 20) / 2)
+    assert estimate_left([200, 10, 20], [1, 1, 1], 2) == 0
 
 
 def test_policies_and_parameters_are_checked_first(here: Command, tmp_path: Path) -> None:
