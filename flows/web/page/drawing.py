@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 56, 12, 10, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 64, 12, 10, 40
 """Size of a chart and its margins, in pixels. A choice of layout."""
 
 TICKS = 4

@@ -62,7 +62,9 @@ ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
 def make_overview(api: AuthorizedApi) -> dict[str, Any]:
     """Return the overview of cluster, queue, prices and tenants."""
-    jobs, queue, nodes = api.list_jobs(), api.list_queue(), api.list_nodes()
+    jobs, nodes = api.list_jobs(), api.list_nodes()
+    # Who waits comes first: the map shows who runs.
+    queue = sorted(api.list_queue(), key=lambda row: row.status == "runs")
     ended = sorted(
         (job for job in jobs if job.status not in ACTIVE),
         key=lambda job: (-1.0 if job.ended_s is None else job.ended_s, job.job_id),
