@@ -20,6 +20,7 @@ from predictor.application import (
     LocalBatch,
     Placement,
     StepTime,
+    measure_gain,
 )
 from predictor.job import JobSpec, Mode
 
