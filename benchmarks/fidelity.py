@@ -31,12 +31,13 @@ import argparse
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.alone import losses, train_alone
@@ -63,6 +64,8 @@ GROUP = "shockwave-fidelity"
 CONTROL = Path("/sys/fs/cgroup")
 MOST_SHARES, MOST_WEIGHT = 262_144, 10_000
 """Largest weight of a control group, in versions 1 and 2."""
+FIRST = min(os.sched_getaffinity(0))
+"""Processor of all containers."""
 NICE = -10
 """Of the scheduler."""
 
@@ -122,8 +125,8 @@ def fidelity(
         for entry in some:
             report(json.dumps({"gpu_type": kind} | entry.row))
     mixed = len(measured) > 1
-    gap = GAP_OF_TYPES if mixed else GAP_SECONDS
-    restarts = _restarts(measured)
+    jobs = specs(GAP_OF_TYPES if mixed else GAP_SECONDS)
+    restarts = restarts_of(measured)
     (kind, *_), starts = measured, restarts.values()
     restart = min(starts) if mixed else fmean(restarts[kind, s.demand.least] for s in specs())
     for (kind, gpus), took in restarts.items():
@@ -139,12 +142,12 @@ def fidelity(
             seed=number,
             runtime=RuntimeKind.DOCKER,
         )
-        start = make_start(_workload(measured, {}, gap), settings)
+        start = make_start(workload_of(measured, {}, jobs), settings)
         real = run_live(start, nodes, folder, driver=driver)
-        regimes = _regimes(folder, real)
+        regimes = regimes_of(folder, real)
         again = replace(settings, runtime=RuntimeKind.FAITHFUL)
-        simulated = simulate(make_start(_workload(measured, regimes, gap), again), folder)
-        rows.append(_row(folder, real, simulated))
+        simulated = simulate(make_start(workload_of(measured, regimes, jobs), again), folder)
+        rows.append(row_of(folder, real, simulated))
         real_runs.append((real, simulated))
         report(json.dumps(rows[-1]))
     train_alone(specs(), nodes.storage / "alone")
@@ -196,7 +199,7 @@ def _amiss(nodes: Nodes, run: str) -> list[str]:
     return problems
 
 
-def _restarts(measured: dict[str, list[Measured]]) -> dict[tuple[str, int], float]:
+def restarts_of(measured: dict[str, list[Measured]]) -> dict[tuple[str, int], float]:
     """Duration of a start by GPU type and GPUs, in seconds."""
     seconds: dict[tuple[str, int], list[float]] = {}
     for kind, some in measured.items():
@@ -206,10 +209,12 @@ def _restarts(measured: dict[str, list[Measured]]) -> dict[tuple[str, int], floa
     return {key: median(took) for key, took in seconds.items()}
 
 
-def _workload(
-    measured: dict[str, list[Measured]], regimes: dict[int, tuple[Regime, ...]], gap: float
+def workload_of(
+    measured: dict[str, list[Measured]],
+    regimes: dict[int, tuple[Regime, ...]],
+    jobs: tuple[JobSpec, ...],
 ) -> Workload:
-    jobs = specs(gap)
+    """The jobs with a measured profile; without `regimes` they keep their batch sizes."""
     profile = Profile(
         {
             (what.model, what.batch_size, kind, what.scale_factor): entry.steps_per_second
@@ -217,7 +222,7 @@ def _workload(
             for entry in some
             for what in [entry.combination]
         },
-        restarts=_restarts(measured),
+        restarts=restarts_of(measured),
     )
     truths = []
     for spec in jobs:
@@ -227,7 +232,7 @@ def _workload(
     return Workload("fidelity", jobs, tuple(truths), profile)
 
 
-def _regimes(folder: Path, run: str) -> dict[int, tuple[Regime, ...]]:
+def regimes_of(folder: Path, run: str) -> dict[int, tuple[Regime, ...]]:
     """The batch sizes that each job went through."""
     sizes: dict[int, list[int]] = {}
     for record, _ in Reader(folder).records(run):
@@ -239,7 +244,8 @@ def _regimes(folder: Path, run: str) -> dict[int, tuple[Regime, ...]]:
     }
 
 
-def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
+def row_of(folder: Path, real: str, simulated: str) -> dict[str, float]:
+    """Figures of a run and of its simulation, and ratios of simulated to real ones."""
     names = "makespan_s, mean_jct_s, preemptions, rounds"
     query = f"SELECT run, {names} FROM run_summary"
     trained = "SELECT run, sum(seconds) FROM usage GROUP BY run"
@@ -280,6 +286,39 @@ def go_first() -> None:
         (group / "cpu.shares").write_text(str(MOST_SHARES))
 
 
+def take_processors() -> str:
+    """Leave the first processor to containers; return what this machine lacks, in words."""
+    processors = sorted(os.sched_getaffinity(0))
+    if lacking := missing() or "one processor is too few" * (len(processors) < 2):
+        return lacking
+    os.sched_setaffinity(0, processors[1:])
+    os.nice(NICE)
+    return ""
+
+
+@contextmanager
+def emulate(sizes: Mapping[str, tuple[float, int]]) -> Iterator[Nodes]:
+    """Nodes of emulated GPUs, which go first on the processor that was left to them.
+
+    Args:
+        sizes: By GPU type, the quota of a GPU and the number of them.
+    """
+    with dockerd(f"--cgroup-parent=/{GROUP}") as daemon, TemporaryDirectory() as storage:
+        Path(storage).chmod(0o755)
+        go_first()
+        plain = cluster(daemon, Path(storage) / "jobs")
+        nodes = tuple(
+            replace(
+                plain.nodes[0],
+                name=kind,
+                gpu_type=kind,
+                gpus=(Gpu(cpus=cpus, cpuset=str(FIRST)),) * count,
+            )
+            for kind, (cpus, count) in sizes.items()
+        )
+        yield replace(plain, nodes=nodes)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
@@ -290,7 +329,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
 
-    if lacking := missing():
+    if lacking := take_processors():
         print(f"error: {lacking}", file=sys.stderr)
         return 2
 
@@ -298,37 +337,16 @@ def main() -> int:
         if not asked.json:
             print(text, flush=True)
 
-    processors = sorted(os.sched_getaffinity(0))
-    if len(processors) < 2:
-        print("error: one processor is too few: give the scheduler another", file=sys.stderr)
-        return 2
-    os.sched_setaffinity(0, processors[1:])
-    os.nice(NICE)
+    sizes = {"fast": (FAST, 2), "slow": (SLOW, 2)} if asked.mixed else {"cpu": (CPUS, 4)}
     with (
-        dockerd(f"--cgroup-parent=/{GROUP}") as daemon,
-        tempfile.TemporaryDirectory() as storage,
+        emulate(sizes) as nodes,
         embedded_prefect(),
         run_own_server(),
         open_prefect_driver() as in_prefect,
     ):
-        Path(storage).chmod(0o755)
-        go_first()
-        plain = cluster(daemon, Path(storage) / "jobs")
-        sizes = {"fast": (FAST, 2), "slow": (SLOW, 2)} if asked.mixed else {"cpu": (CPUS, 4)}
-        nodes = tuple(
-            replace(
-                plain.nodes[0],
-                name=kind,
-                gpu_type=kind,
-                gpus=(Gpu(cpus=cpus, cpuset=str(processors[0])),) * count,
-            )
-            for kind, (cpus, count) in sizes.items()
-        )
         driver = run_round if asked.driver == "plain" else in_prefect
-        folder = asked.warehouse or Path(storage) / "warehouse"
-        rows, amiss = fidelity(
-            replace(plain, nodes=nodes), folder, asked.runs, driver, report, asked.measured
-        )
+        folder = asked.warehouse or nodes.storage.parent / "warehouse"
+        rows, amiss = fidelity(nodes, folder, asked.runs, driver, report, asked.measured)
     ratios = {name: median(row[name] for row in rows) for name in rows[0] if "ratio" in name}
     print(json.dumps({"runs": rows, **ratios, "amiss": amiss}) if asked.json else ratios)
     if not asked.json:

@@ -1,0 +1,305 @@
+"""Elastic training jobs in containers against the same jobs as gangs, both real and simulated.
+
+    python -m benchmarks.elastic_fidelity [--runs 3] [--measured FILE] [--warehouse FOLDER]
+        [--markdown]
+
+Measures a profile on one, two and four emulated GPUs of the benchmark `fidelity`, or reads one
+printed before from FILE. Then runs twelve jobs of its kinds, RUNS times, on four emulated GPUs
+under Shockwave: elastic ones of one to four GPUs, and gangs of the same tuned numbers. Each run is
+simulated with `--runtime faithful`. Prints for each, and as medians:
+
+- simulated over real makespan and mean JCT;
+- `speed`, the speed of the machine in the run over that in the profile: training time that the
+  profile expects at the GPUs held, over real training time;
+- what elasticity changes: mean JCT of elastic jobs over that of gangs, real and simulated.
+
+Losses: after each epoch, the difference between the elastic job's loss and the gang's, over the
+spread of the loss between seeds: the standard deviation of three jobs that differ only in their
+seed, each left alone. Floating-point sums depend on the number of workers, so losses differ a
+little from the first change of GPUs on.
+
+Exit code 1 if a job did not end, if an epoch was not recorded once with the batch size that the
+trainer chose, if no elastic job changed its GPUs or an adaptive one kept its batch size, if a
+median of makespans is off by more than 7 %, unless it is within 3 % and how far the speed was off,
+if elasticity changes mean JCT otherwise than simulated by more than 10 %, or if losses differ by a
+spread or more in the mean. Needs root, dockerd, iptables, two processors; few others should run.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from benchmarks.alone import losses, train_alone
+from benchmarks.fidelity import (
+    CPUS,
+    ROUND_SECONDS,
+    emulate,
+    measured_before,
+    regimes_of,
+    restarts_of,
+    row_of,
+    specs,
+    take_processors,
+    workload_of,
+)
+from containers.docker.nodes import Nodes
+from flows.runs.live import run_live
+from flows.runs.profiling import Combination, combinations_of, measure
+from flows.runs.simulation import simulate
+from flows.runs.start import make_start
+from harness.markdown import markdown
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
+from predictor.throughput import Profile, training_seconds
+from tasks.record import RuntimeKind, Settings
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
+
+GPUS = (1, 2, 4)
+"""Numbers of GPUs that are measured, so that elastic jobs may hold them."""
+LARGEST = 64
+"""Of the batch sizes, twice the first one of most jobs."""
+GAP_SECONDS = 7.0
+"""Time between arrivals: jobs wait, so it matters how many GPUs each gets."""
+SHARE_OF_EPOCHS = 0.5
+"""Of the jobs of `fidelity`: one lasts tens of seconds on a GPU."""
+SEEDS = 3
+MOST_OFF, MOST_OFF_BESIDE_SPEED = 0.07, 0.03
+"""Of a median ratio of makespans."""
+MOST_GAIN_OFF = 0.1
+ELASTIC, GANGS = "elastic", "gangs"
+
+
+def jobs_of(kind: str) -> tuple[JobSpec, ...]:
+    """The twelve jobs, elastic or as gangs of their tuned numbers of GPUs."""
+    return tuple(
+        replace(
+            spec,
+            demand=Demand(min(GPUS), max(GPUS), tuned=spec.demand.size)
+            if kind == ELASTIC
+            else spec.demand,
+            max_batch_size=LARGEST,
+            epochs=round(spec.epochs * SHARE_OF_EPOCHS),
+            total_steps=0,
+        )
+        for spec in specs(GAP_SECONDS)
+    )
+
+
+def combinations() -> list[Combination]:
+    """What the jobs may run with; those of as many GPUs are measured at the same time."""
+    tuned = {(c.model, c.batch_size, c.epoch_samples) for c in combinations_of(jobs_of(GANGS))}
+    return [
+        Combination(model, size, gpus, samples)
+        for gpus in GPUS
+        for model, size, samples in sorted(tuned)
+    ]
+
+
+def speed_of(folder: Path, run: str, profile: Profile, jobs: tuple[JobSpec, ...]) -> float:
+    """Training time that a profile expects of a run, over the real one."""
+    by_id, done = {spec.job_id: spec for spec in jobs}, dict.fromkeys(range(len(jobs)), 0.0)
+    expected = real = 0.0
+    held: dict[int, int] = {}
+    for record, _ in Reader(folder).records(run):
+        for at in record.progress:
+            spec, epochs = by_id[at.job_id], at.epochs + at.fraction
+            kind = profile.reference(spec)
+            seconds = training_seconds(
+                profile, spec, at.batch_size, replace(kind, gpus=held[at.job_id])
+            )
+            expected += (epochs - done[at.job_id]) * seconds
+            real += at.seconds
+            done[at.job_id] = epochs
+        held = {lease.job_id: len(lease.gpus) for lease in record.leases}
+    return expected / real
+
+
+def run_both(
+    nodes: Nodes, folder: Path, runs: int, printed: Path | None, report: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run and simulate the jobs of both kinds; return the figures of each, and problems."""
+    measured = (
+        measured_before(printed)
+        if printed
+        else {"cpu": measure(nodes, combinations(), epochs=5, steps=16, together=True)}
+    )
+    for entry in measured["cpu"]:
+        report(json.dumps({"gpu_type": "cpu"} | entry.row))
+    restarts = restarts_of(measured)
+    for (_, gpus), took in restarts.items():
+        report(f"restart on {gpus} GPUs {took:.2f} s")
+    rows: list[dict[str, Any]] = []
+    real_runs: dict[str, list[str]] = {ELASTIC: [], GANGS: []}
+    for number in range(runs):
+        for kind, done in real_runs.items():
+            jobs = jobs_of(kind)
+            settings = Settings(
+                "shockwave",
+                nodes.inventory.pools,
+                round_seconds=ROUND_SECONDS,
+                restart_seconds=round(fmean(restarts.values()), 2),
+                seed=number,
+                runtime=RuntimeKind.DOCKER,
+            )
+            workload = workload_of(measured, {}, jobs)
+            load = os.getloadavg()[0]
+            real = run_live(make_start(workload, settings), nodes, folder)
+            again = replace(settings, runtime=RuntimeKind.FAITHFUL)
+            known = workload_of(measured, regimes_of(folder, real), jobs)
+            simulated = simulate(make_start(known, again), folder)
+            row = {
+                "jobs": kind,
+                **row_of(folder, real, simulated),
+                "speed": round(speed_of(folder, real, workload.profile, jobs), 4),
+                "load_before": load,
+                "load_after": os.getloadavg()[0],
+            }
+            rows.append(row)
+            done.append(real)
+            report(json.dumps(row))
+    amiss = [
+        f"{run}: {problem}"
+        for kind, done in real_runs.items()
+        for run in done
+        for problem in _problems(nodes, folder, kind, run)
+    ]
+    off = compare_losses(nodes, real_runs, report)
+    if off >= 1.0:
+        amiss.append(f"losses differ by {off:.2f} spreads between seeds")
+    return rows, amiss
+
+
+def _problems(nodes: Nodes, folder: Path, kind: str, run: str) -> Iterator[str]:
+    ended = "SELECT count(finish_seconds) FROM job_outcomes"
+    held = "SELECT count(DISTINCT len(gpus)) AS held FROM leases GROUP BY job_id"
+    changed = f"SELECT count(*) FROM ({held}) WHERE held > 1"
+    ended_jobs, changed_jobs = (
+        Analytics(folder).query(query, [run])[1][0][0] for query in (ended, changed)
+    )
+    if ended_jobs != len(jobs_of(kind)):
+        yield f"{ended_jobs} jobs finished"
+    planned_with = regimes_of(folder, run)
+    for spec in jobs_of(kind):
+        trained = losses(nodes.folder(run, spec.job_id))
+        sizes = [min(trained[epoch])[0] for epoch in sorted(trained)]
+        if sizes != [r.batch_size for r in planned_with[spec.job_id] for _ in range(int(r.epochs))]:
+            yield f"job {spec.job_id} trained epochs of {sizes}, not as recorded"
+        if (len({*sizes}) > 1) != (spec.mode is not Mode.STATIC):
+            yield f"job {spec.job_id}, {spec.mode}, trained with {sorted({*sizes})}"
+    if (kind == ELASTIC) != bool(changed_jobs):
+        yield f"{changed_jobs} jobs changed their GPUs"
+
+
+def compare_losses(
+    nodes: Nodes, real_runs: dict[str, list[str]], report: Callable[[str], None]
+) -> float:
+    """Return the mean difference of losses between elastic jobs and gangs, in spreads of seeds."""
+    jobs, seeds = jobs_of(GANGS), nodes.storage / "seeds"
+    others = [
+        replace(spec, job_id=spec.job_id + number * len(jobs))  # its seed, too
+        for number in range(SEEDS)
+        for spec in jobs
+    ]
+    train_alone(others, seeds)
+    means = []
+    for spec in jobs:
+        alone = [
+            _by_epoch(seeds / f"job-{spec.job_id + number * len(jobs)}") for number in range(SEEDS)
+        ]
+        spread = [stdev(values) for values in zip(*alone, strict=True)]
+        found = []
+        for elastic, gang in zip(real_runs[ELASTIC], real_runs[GANGS], strict=True):
+            both = (
+                _by_epoch(nodes.folder(elastic, spec.job_id)),
+                _by_epoch(nodes.folder(gang, spec.job_id)),
+            )
+            apart = [abs(a - b) for a, b in zip(*both, strict=True)]
+            found.append(fmean(apart) / fmean(spread))
+        row = {
+            "job": spec.job_id,
+            "model": spec.model,
+            "mode": str(spec.mode),
+            "last_loss": round(alone[0][-1], 4),
+            "last_spread": round(spread[-1], 4),
+            "difference_in_spreads": [round(each, 4) for each in found],
+        }
+        report(json.dumps(row))
+        means.append(fmean(found))
+    return fmean(means)
+
+
+def _by_epoch(folder: Path) -> list[float]:
+    """Losses of a job after each epoch."""
+    found = losses(folder)
+    return [min(found[epoch])[1] for epoch in sorted(found)]
+
+
+def summarize(rows: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The table of all runs, and which figures are further off than they may be."""
+    names = ("makespan_s", "mean_jct_s")
+    shown, problems, medians = [], [], {}
+    for kind in (ELASTIC, GANGS):
+        own = [row for row in rows if row["jobs"] == kind]
+        for row in own:
+            pairs = [
+                cell
+                for name in names
+                for cell in (
+                    f"{row[f'real_{name}']:.0f}",
+                    f"{row[f'simulated_{name}']:.0f}",
+                    f"{row[f'{name}_ratio']:.3f}",
+                )
+            ]
+            shown.append([kind, *pairs, f"{row['speed']:.3f}", f"{row['load_before']:.0f}"])
+        middle = {key: median(row[key] for row in own) for key in own[0] if key != "jobs"}
+        medians[kind] = middle
+        span, jct = (f"{middle[f'{name}_ratio']:.3f}" for name in names)
+        shown.append([f"{kind}, median", "", "", span, "", "", jct, f"{middle['speed']:.3f}", ""])
+        off, slower = (abs(middle[key] - 1.0) for key in ("makespan_s_ratio", "speed"))
+        if off > max(MOST_OFF, MOST_OFF_BESIDE_SPEED + slower):
+            problems.append(f"{kind}: makespans are off by {off:.1%}, the speed by {slower:.1%}")
+    real, simulated = (
+        medians[ELASTIC][f"{how}_mean_jct_s"] / medians[GANGS][f"{how}_mean_jct_s"]
+        for how in ("real", "simulated")
+    )
+    gained = ["", f"{real:.3f}", f"{simulated:.3f}", f"{simulated / real:.3f}"]
+    shown.append(["elastic / gangs", "", "", *gained, "", ""])
+    if abs(simulated / real - 1.0) > MOST_GAIN_OFF:
+        problems.append(f"elastic jobs have {real:.3f} of the mean JCT, simulated {simulated:.3f}")
+    heads = ["Jobs", "Makespan, real (s)", "simulated", "ratio", "Mean JCT, real (s)"]
+    return markdown([*heads, "simulated", "ratio", "Speed", "Load before"], shown), problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--measured", type=Path, help="what an earlier run printed")
+    parser.add_argument("--warehouse", type=Path, help="folder that keeps the records")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the docs only")
+    asked = parser.parse_args()
+    if lacking := take_processors():
+        print(f"error: {lacking}", file=sys.stderr)
+        return 2
+
+    def report(text: str) -> None:
+        if not asked.markdown:
+            print(text, flush=True)
+
+    with emulate({"cpu": (CPUS, 4)}) as nodes:
+        folder = asked.warehouse or nodes.storage.parent / "warehouse"
+        rows, amiss = run_both(nodes, folder, asked.runs, asked.measured, report)
+    table, problems = summarize(rows)
+    print(table)
+    print("\n".join([*amiss, *problems]) or "all as asked", file=sys.stderr)
+    return int(bool(amiss or problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
