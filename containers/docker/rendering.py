@@ -107,6 +107,7 @@ def render(
             | {
                 "SHOCKWAVE_JOB_FOLDER": JOB_FOLDER,
                 "SHOCKWAVE_LEASE": names[0],
+                "LOCAL_WORKERS": str(len(local)),
             }
         )
         if nodes.datasets is not None:
@@ -124,7 +125,6 @@ def render(
                 "MASTER_PORT": str(port),
                 "NNODES": str(len(places)),
                 "NODE_RANK": str(rank),
-                "LOCAL_WORKERS": str(len(local)),
             }
         environment |= _mps(node)
         options = {

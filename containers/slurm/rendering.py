@@ -179,6 +179,7 @@ def _write_script(
     words = " ".join(map(quote, program))
     begin = f'echo "$SHOCKWAVE_LEASE" >"$SHOCKWAVE_JOB_FOLDER/{BEGUN}" || exit {STORAGE}'
     if len(counts) == 1:
+        lines.append(f"export LOCAL_WORKERS={counts[0]}")
         return "\n".join([*lines, begin, f"exec {words}", ""])
     # Slurm chooses how many GPUs each node of an uneven gang gives.
     its = '$(echo "$CUDA_VISIBLE_DEVICES" | tr , " " | wc -w)'
