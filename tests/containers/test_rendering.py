@@ -54,6 +54,7 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
     assert rendered.options["environment"] == {
         "SHOCKWAVE_JOB_FOLDER": "/job",
         "SHOCKWAVE_LEASE": rendered.name,
+        "LOCAL_WORKERS": "2",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
     assert rendered.options["mounts"] == [bind("/srv/jobs/srtf-1/job-3", "/job", read_only=False)]
