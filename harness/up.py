@@ -134,7 +134,26 @@ def started(
         env: Its environment.
         shown: Descriptor of its stdout.
     """
-    port, warehouse, log = free_port(), folder / "warehouse", folder / "log"
+    up = launch(folder, free_port(), *options, env=env, shown=shown)
+    try:
+        yield up
+    finally:
+        left = up.descendants()
+        if up.process.poll() is None:
+            up.process.kill() if not left else up.process.terminate()
+            up.process.wait(HANG_SECONDS)
+        wait_for(lambda: running(left), lambda still: not still)
+
+
+def launch(
+    folder: Path,
+    port: int,
+    *options: str,
+    env: Mapping[str, str],
+    shown: int = subprocess.DEVNULL,
+) -> Up:
+    """Start `shockwave up` in a folder, on a port; see `started`."""
+    warehouse, log = folder / "warehouse", folder / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
             [PROGRAM, "up", "--port", str(port), "--warehouse", str(warehouse), *options],
@@ -144,15 +163,7 @@ def started(
             stderr=file,
             text=True,
         )
-        up = Up(process, port, warehouse, dict(env), log)
-        try:
-            yield up
-        finally:
-            left = up.descendants()
-            if process.poll() is None:
-                process.kill() if not left else process.terminate()
-                process.wait(HANG_SECONDS)
-            wait_for(lambda: running(left), lambda still: not still)
+    return Up(process, port, warehouse, dict(env), log)
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from typing import Any, TextIO
 from flows.api.client import Client
 from flows.api.commands import ServiceCommands
 from harness.attacks.promises import Acknowledged
+from harness.soak.accounts import QUOTA
 from harness.soak.place import Place, read, waiting
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy
-from predictor.job import JobSpec, Mode
+from predictor.job import TABLE_MODES, JobSpec
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import Inbox
@@ -104,7 +105,7 @@ def standing(mine: list[Acknowledged], does: str, undoes: str) -> set[int]:
 def job(rng: Random) -> JobSpec:
     """A short job: one to some three rounds."""
     model, samples, batch, most = rng.choice(FAMILIES)
-    demand, mode = Demand.gang(rng.choice((1, 1, 1, 2, 2, 4))), rng.choice([*Mode])
+    demand, mode = Demand.gang(rng.choice((1, 1, 1, 2, 2, 4))), rng.choice(TABLE_MODES)
     spec = JobSpec(0, model, batch, most, demand, mode, rng.randint(3, 8), samples, 0.0)
     return replace(spec, tenant=rng.choice(TENANTS))
 
@@ -115,6 +116,17 @@ def declared(rng: Random) -> dict[str, Any]:
     same = ("model", "batch_size", "max_batch_size", "epochs", "samples_per_epoch", "tenant")
     own = {"scale_factor": spec.demand.least, "mode": spec.mode.value}
     return {name: getattr(spec, name) for name in same} | own
+
+
+def agree(place: Place) -> None:
+    """Give each tenant the terms `QUOTA`."""
+    with (
+        ServiceCommands(place.warehouse, place.url) as commands,
+        place.acknowledged_file(SUBMITTERS + 1).open("a") as out,
+    ):
+        for tenant in TENANTS:
+            entry = commands.update_tenant(tenant, QUOTA, key=f"tenant/{tenant}")
+            keep(out, Acknowledged(f"tenant/{tenant}", entry.kind, entry.target, entry.number))
 
 
 def end(place: Place) -> None:

@@ -9,7 +9,7 @@ from warehouse.store.folder import name_of, run_folders
 from warehouse.store.parts import round_files
 from warehouse.store.reader import Reader
 
-BAD = ("lost", "not_once", "without_effect", "unclean", "differs")
+BAD = ("lost", "not_once", "without_effect", "gaps", "unclean", "differs")
 
 
 def kept(place: Place) -> dict[str, int]:
@@ -29,6 +29,7 @@ def kept(place: Place) -> dict[str, int]:
         ],
         "not_once": promises.not_once(warehouse, run, place.url, all_taken=True),
         "without_effect": promises.without_effect(warehouse, run, all_ended=True),
+        "gaps": [at for at, record in enumerate(records) if record.round != at],
         "unclean": audit_all(warehouse).findings,
         "differs": replay(run, warehouse).differences,
     }
@@ -43,5 +44,6 @@ def kept(place: Place) -> dict[str, int]:
         "jobs": sum(len(record.arrivals) for record in records),
         "commands": sum(len(record.commands) for record in records),
         "preempted": sum(e.kind == "preempted" for record in records for e in record.events),
+        "crashed": sum(e.kind == "crashed" for record in records for e in record.finished),
         **{name: len(problems) for name, problems in problems_of.items()},
     }

@@ -46,6 +46,10 @@ class Gauge:
             state.source_position.entries,
             pages * mmap.PAGESIZE >> 10,
         )
+        self.show(*values)
+
+    def show(self, *values: int) -> None:
+        """Show values, in the order of their names."""
         for at, value in enumerate(values):
             struct.pack_into("q", self._memory, 8 * at, value)
 
@@ -68,6 +72,7 @@ class Place:
         job: Draws the declaration of a job.
         most_active: Jobs that are active or wait in the inbox, at most: submitters then wait.
         port: The API's.
+        secret: Of the installation.
     """
 
     warehouse: Path
@@ -79,9 +84,10 @@ class Place:
     job: Callable[[Random], dict[str, Any]]
     most_active: int = 40
     port: int = field(default_factory=free_port)
+    secret: str = SECRET
 
     def client(self) -> Client:
-        return Client(f"http://127.0.0.1:{self.port}", SECRET)
+        return Client(f"http://127.0.0.1:{self.port}", self.secret)
 
     def acknowledged_file(self, submitter: int) -> Path:
         return self.warehouse.parent / f"acknowledged-{submitter}.jsonl"
@@ -119,7 +125,7 @@ def scheduler(place: Place) -> None:
 
 def server(place: Place) -> None:
     """A service's API, as `flows.supervisor.app` has it beside Prefect's."""
-    backend = ServiceBackend(place.warehouse, SECRET, place.url)
+    backend = ServiceBackend(place.warehouse, place.secret, place.url)
     uvicorn.run(create_api(backend), host="127.0.0.1", port=place.port, log_level="error")
 
 
