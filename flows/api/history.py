@@ -1,11 +1,15 @@
 """A service's run so far; predicts and solves its last round again."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
+from typing import Generic, TypeVar, cast
 
 from containers.runtime import ResumePoint
 from containers.virtual.faithful import FaithfulFactory
@@ -24,6 +28,10 @@ from warehouse.store.folder import run_folder
 from warehouse.store.parts import round_files
 from warehouse.store.reader import Reader
 from warehouse.workloads.generator import declared_truth
+
+Part = TypeVar("Part")
+
+_get_round = attrgetter("round")
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,54 @@ class HistoryFollower:
         for record, digest in rounds:
             history = history.append(record, digest)
         return history
+
+
+class RecentRounds(Generic[Part]):
+    """Some fields of a run's rounds, each decoded once; several threads may share them.
+
+    Args:
+        reader: Reads the records.
+        run: The run.
+        kind: The fields; see `Reader.parts`.
+        most: Number of the last rounds that are kept; earlier ones are read again for each call.
+        filled: Leave out rounds in which all lists among these fields are empty.
+    """
+
+    def __init__(
+        self, reader: Reader, run: str, kind: type[Part], most: float = inf, *, filled: bool = False
+    ) -> None:
+        self._read = partial(reader.parts, run, kind, filled=filled)
+        self._most, self._of = most, cast("Start | None", None)
+        self._begin, self._end, self._kept = 0, 0, list[Part]()
+        self._one = Lock()
+
+    def read(self, history: ServiceHistory, first: int = 0) -> list[Part]:
+        """Return a history's rounds from a round on, in order.
+
+        Raises:
+            WarehouseError: The records are damaged.
+        """
+        stop = history.state.round
+        with self._one:
+            lowest = int(max(stop - self._most, 0))
+            wanted = min(max(first, lowest), stop)
+            if history.start is not self._of:  # the records were read anew
+                self._of, self._begin, self._end, self._kept = history.start, wanted, wanted, []
+            if self._end < stop:
+                self._kept += self._read(self._end, stop)
+                self._end = stop
+            if wanted < self._begin:
+                self._kept = [*self._read(wanted, self._begin), *self._kept]
+                self._begin = wanted
+            kept, begin = self._kept, self._begin
+            if begin < lowest:
+                self._kept = kept[bisect_left(kept, lowest, key=_get_round) :]
+                self._begin = lowest
+        older = self._read(first, begin) if first < begin else []
+        chosen = slice(
+            bisect_left(kept, first, key=_get_round), bisect_left(kept, stop, key=_get_round)
+        )
+        return [*older, *kept[chosen]]
 
 
 def solve_last_round(

@@ -24,24 +24,6 @@ MOST_PRICES = 240
 
 
 @dataclass(frozen=True, slots=True)
-class RoundPrices:
-    """The prices of a round: fields of its record."""
-
-    round: int
-    clock_seconds: float
-    solve: SolveReport
-
-
-@dataclass(frozen=True, slots=True)
-class RoundUse:
-    """Leases of a round: fields of its record."""
-
-    round: int
-    clock_seconds: float
-    leases: tuple[Lease, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RoundOutcome:
     """Leases, events and forecasts of a round: fields of its record."""
 
@@ -256,7 +238,7 @@ def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
 
 
 def make_usage_rows(
-    rounds: Iterable[RoundUse], changes: Sequence[RoundChanges], settings: Settings
+    rounds: Iterable[RoundOutcome], changes: Sequence[RoundChanges], settings: Settings
 ) -> list[UsageRow]:
     """Return how rounds used the cluster; `changes` are those of all rounds."""
     rhos = sorted(_list_rhos(changes, settings))
@@ -294,7 +276,7 @@ def _list_rhos(
         yield end, measure_rho(end, arrivals[job_id], fair[job_id], *costs)
 
 
-def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
+def make_price_rows(rounds: Iterable[RoundOutcome]) -> list[PriceRow]:
     """Return the prices of rounds that had a market, in order."""
     return [
         PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)

@@ -1,26 +1,22 @@
 """A service's queries, answered from its records and its inbox."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from containers.runtime import EventKind
-from flows.api.history import HistoryFollower, ServiceHistory, solve_last_round
+from flows.api.history import HistoryFollower, RecentRounds, ServiceHistory, solve_last_round
 from flows.api.job_history import (
     MOST_PRICES,
     JobHistory,
     LossRow,
     PriceRow,
     RoundOutcome,
-    RoundPrices,
     RoundTimings,
-    RoundUse,
     TenantRow,
     UsageRow,
     find_lifetime,
@@ -91,6 +87,8 @@ class ServiceQueries:
             raise none
         self._reader = Reader(warehouse)
         self._follower = HistoryFollower(self._reader, self.run, warehouse / SNAPSHOT)
+        self._changes = RecentRounds(self._reader, self.run, RoundChanges, filled=True)
+        self._outcomes = RecentRounds(self._reader, self.run, RoundOutcome, MOST_PRICES)
         self._forecasts = ForecastFile(warehouse)
         self.known: ServiceHistory | None = None
         self._header: RunHeader | None = None
@@ -183,10 +181,19 @@ class ServiceQueries:
     def list_jobs(self) -> list[JobRow]:
         """List all jobs by id."""
         history = self.read_history()
+        taken_in = self._cache(history, "jobs", lambda: self._list_taken_in(history))
+        waiting = [
+            make_job_row(entry.job, "accepted")
+            for entry in self._read_entries(history.state.source_position.entries)
+            if entry.job
+        ]
+        return [*taken_in, *self._with_submitters(waiting)]
+
+    def _list_taken_in(self, history: ServiceHistory) -> list[JobRow]:
+        """List the jobs that rounds took in or refused, by id."""
         state = history.state
         few = self._cache(history, "shortages", lambda: find_gpu_shortages(self.run, history))
-        # A round may be recorded after the history was read; later rounds are left out.
-        news = [record for record in self._read_changes(history) if record.round < state.round]
+        news = self._changes.read(history)
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
         for spec in (spec for record in news for spec in record.arrivals):
@@ -206,14 +213,16 @@ class ServiceQueries:
             for command in record.commands
             if command.kind is CommandKind.REFUSED
         }
-        for entry in self._read_entries(0 if refusals else state.source_position.entries):
-            reason = refusals.get(entry.number, "")
-            if entry.job and (reason or entry.number > state.source_position.entries):
-                status = "refused" if reason else "accepted"
-                rows.append(make_job_row(entry.job, status, reason=reason))
-        by = self.inbox.submitters(row.job_id for row in rows)
-        rows = [replace(row, by=by.get(row.job_id, "")) for row in rows]
-        return sorted(rows, key=lambda row: row.job_id)
+        rows += [
+            make_job_row(entry.job, "refused", reason=reason)
+            for entry in (self._read_entries(0) if refusals else ())
+            if entry.job and (reason := refusals.get(entry.number))
+        ]
+        return sorted(self._with_submitters(rows), key=lambda row: row.job_id)
+
+    def _with_submitters(self, rows: list[JobRow]) -> list[JobRow]:
+        by = self.inbox.submitters(row.job_id for row in rows) if rows else {}
+        return [replace(row, by=by.get(row.job_id, "")) for row in rows]
 
     def _read_entries(self, after: int) -> Iterator[Entry]:
         while entries := self.inbox.entries_after(after):
@@ -244,14 +253,23 @@ class ServiceQueries:
     def _order_active(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
         run, this = self._solve(history)
         clock = this.observation.clock_seconds
-        ahead, age = self._look_ahead(this, made), clock - made.clock_seconds if made else 0.0
+        ahead, age = (
+            self._look_ahead(history, this, made),
+            clock - made.clock_seconds if made else 0.0,
+        )
         rows = make_queue_rows(run, this, this.active, ahead, max(age, 0.0))
         return sorted(
             rows, key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id)
         )
 
-    def _look_ahead(self, this: Round, made: RoundForecasts | None) -> dict[int, ExpectedTimes]:
-        return made.in_round(this, self.header.settings.round_seconds) if made else {}
+    def _look_ahead(
+        self, history: ServiceHistory, this: Round, made: RoundForecasts | None
+    ) -> dict[int, ExpectedTimes]:
+        if made is None:
+            return {}
+        length = self.header.settings.round_seconds
+        key = "ahead", made.digest
+        return self._cache(history, key, lambda: made.in_round(this, length))
 
     def _solve(self, history: ServiceHistory) -> tuple[Run, Round]:
         return self._cache(history, "solved", lambda: solve_last_round(self.run, history))
@@ -286,12 +304,19 @@ class ServiceQueries:
         from flows.explain.facts import Unforecast
 
         made = self.read_forecasts(history)
-        times = self._look_ahead(this, made).get(job_id)
+        times = self._look_ahead(history, this, made).get(job_id)
         if made and (times or made.are_of(history.state.last_hash)):
             return JobForecast(times, made.clock_seconds)
         return JobForecast(None, this.observation.clock_seconds, Unforecast.PENDING)
 
-    def _cache(self, history: ServiceHistory, key: object, make: Callable[[], Made]) -> Made:
+    def keep(self, key: object, make: Callable[[], Made]) -> Made:
+        """Return a value made from the history read last, once for each history.
+
+        It must be the same for all callers.
+        """
+        return self._cache(self.known, key, make)
+
+    def _cache(self, history: ServiceHistory | None, key: object, make: Callable[[], Made]) -> Made:
         """Return the cached value for this history, or make it; a new history clears the cache.
 
         Threads may do so at the same time, each with its history.
@@ -373,8 +398,9 @@ class ServiceQueries:
 
     def list_prices(self) -> list[PriceRow]:
         """List the market prices of the last rounds, in order."""
-        first = max(self.read_history().state.round - MOST_PRICES, 0)
-        return make_price_rows(self._reader.parts(self.run, RoundPrices, first))
+        history = self.read_history()
+        first = max(history.state.round - MOST_PRICES, 0)
+        return make_price_rows(self._outcomes.read(history, first))
 
     def list_usage(self) -> list[UsageRow]:
         """List how the last rounds used the cluster, in order."""
@@ -382,8 +408,8 @@ class ServiceQueries:
 
         def make() -> list[UsageRow]:
             first = max(history.state.round - MOST_PRICES, 0)
-            rounds = self._reader.parts(self.run, RoundUse, first)
-            return make_usage_rows(rounds, self._read_changes(history), self.header.settings)
+            rounds, changes = self._outcomes.read(history, first), self._changes.read(history)
+            return make_usage_rows(rounds, changes, self.header.settings)
 
         return self._cache(history, "usage", make)
 
@@ -419,8 +445,11 @@ class ServiceQueries:
 
         run, this = self._solve(history)
         check_same(self.run, this, last)
-        first = find_lifetime(self._read_changes(history), job_id).start
-        rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
+        first = find_lifetime(self._changes.read(history), job_id).start
+        rounds = [
+            Lived(each.round, each.clock_seconds, each.finished, each.leases, each.events)
+            for each in self._outcomes.read(history, first)
+        ]
         ahead = self._expect(history, this, job_id)
         return explain_round(run, this, job_id, last.round, rounds, ahead)
 
@@ -458,26 +487,18 @@ class ServiceQueries:
     def get_job_history(self, job_id: int) -> JobHistory:
         """List a job's leases, costs, forecasts and losses."""
         history = self.read_history()
-        lived = find_lifetime(self._read_changes(history), job_id)
-        rounds = self._reader.parts(self.run, RoundOutcome, lived.start, lived.stop)
+        lived = find_lifetime(self._changes.read(history), job_id)
+        rounds = [r for r in self._outcomes.read(history, lived.start) if r.round < lived.stop]
         return make_job_history(history, rounds, job_id, self._read_losses(job_id))
 
     def list_ends(self, history: ServiceHistory, after: int) -> dict[int, int]:
         """Return the jobs that ended in the rounds after one, by id, with their rounds."""
-        changes = self._read_changes(history)
         return {
             event.job_id: record.round
-            for record in changes[bisect_right(changes, after, key=attrgetter("round")) :]
-            if record.round < history.state.round
+            for record in self._changes.read(history, after + 1)
             for event in record.finished
             if event.ends_job
         }
-
-    def _read_changes(self, history: ServiceHistory) -> list[RoundChanges]:
-        def read() -> list[RoundChanges]:
-            return self._reader.parts(self.run, RoundChanges, filled=True)
-
-        return self._cache(history, "changes", read)
 
     def _read_losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # the cluster file may be gone

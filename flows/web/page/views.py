@@ -85,8 +85,8 @@ def make_overview(api: AuthorizedApi) -> dict[str, Any]:
         "queue": queue[:MOST_QUEUED],
         "more": max(len(queue) - MOST_QUEUED, 0),
         "tenants": api.list_tenants(),
-        "prices": _draw_prices(api.list_prices()),
-        "usage": _draw_usage(api.list_usage()),
+        "prices": api.service.keep("drawn prices", lambda: _draw_prices(api.list_prices())),
+        "usage": api.service.keep("drawn usage", lambda: _draw_usage(api.list_usage())),
         "ended": ended[:MOST_ENDED],
     }
 
