@@ -149,7 +149,7 @@ class ServiceQueries:
         """Summarize the state of the service."""
         history = self.read_history()
         state, settings = history.state, history.start.header.settings
-        last = self.inbox.last()
+        last, made = self.inbox.last(), self._forecasts.read(self.run)
         return Status(
             run=self.run,
             policy=settings.policy,
@@ -166,6 +166,7 @@ class ServiceQueries:
             pending=last - state.source_position.entries,
             late=history.position.late + read_late_rounds(self._reader.warehouse),
             paused=self.inbox.is_paused(),
+            forecast_age_s=max(state.clock_seconds - made.clock_seconds, 0.0) if made else None,
         )
 
     def measure_lag(self, now: float) -> float:

@@ -231,6 +231,8 @@ class Status:
         pending: Entries that no round has taken in.
         late: Rounds that started late by a tenth of a round or more.
         paused: Whether rounds are paused; running jobs continue.
+        forecast_age_s: Time from the round of the latest forecasts to the last round, in seconds of
+            the run's clock; it grows if no process makes them. None without forecasts.
     """
 
     run: str
@@ -248,6 +250,7 @@ class Status:
     pending: int
     late: int
     paused: bool
+    forecast_age_s: float | None = None
 
 
 def make_job_row(

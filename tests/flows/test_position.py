@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows.api.commands import ServiceCommands
-from flows.api.history import HistoryFollower
+from flows.api.history import HistoryFollower, RecentRounds
+from flows.api.job_history import RoundOutcome
 from flows.explain.replay import replay
 from flows.runs.snapshot import RunProgress, read_snapshot
 from predictor.allocation import Demand
@@ -90,8 +92,8 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
         with ServiceCommands(tmp_path) as commands:
             return (
                 commands.list_events(6),
-                commands.get_status(),
                 commands.list_queue(),
+                commands.get_status(),
                 commands.list_nodes(),
                 commands.list_jobs(),
             )
@@ -167,3 +169,38 @@ def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path)
     assert (finding.place, "not used" in finding.problem) == ("inbox/snapshot.json", True)
     snapshot.unlink()
     assert audit_all(tmp_path).findings == []
+
+
+@pytest.mark.slow
+def test_recent_rounds_are_decoded_once_and_older_ones_when_asked(
+    tmp_path: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, parts, decoded = go(tmp_path, 6, jobs=[LONG]), Reader.parts, list[tuple[int, float]]()
+
+    def read_parts(
+        reader: Reader, run: str, kind: type[Any], first: int, stop: float, *, filled: bool
+    ) -> list[Any]:
+        decoded.append((first, stop))
+        return parts(reader, run, kind, first, stop, filled=filled)
+
+    monkeypatch.setattr(Reader, "parts", read_parts)
+    reader = Reader(tmp_path)
+    follows = HistoryFollower(reader, run, snapshot)
+    recent = RecentRounds(reader, run, RoundOutcome, most=4)
+    early = follows.read()
+    whole = parts(reader, run, RoundOutcome)
+    assert recent.read(early, 4) == whole[4:]
+    assert recent.read(early, 3) == recent.read(early, 3) == whole[3:]
+    assert decoded == [(4, 6), (3, 4)]
+    go(tmp_path, 3, jobs=[LONG])
+    late, whole = follows.read(), parts(reader, run, RoundOutcome)
+    decoded.clear()
+    assert recent.read(late, 5) == whole[5:]
+    assert decoded == [(6, 9)]
+    assert recent.read(late, 2) == whole[2:]
+    assert decoded == [(6, 9), (2, 5)]
+    assert recent.read(early, 5) == whole[5:6]
+    again = HistoryFollower(reader, run, snapshot).read()
+    decoded.clear()
+    assert recent.read(again, 7) == whole[7:]
+    assert decoded == [(7, 9)], "the records were read anew, so nothing that was kept counts"

@@ -52,6 +52,7 @@ def test_while_a_service_runs_answers_have_the_last_forecasts_with_their_age(
     with ServiceCommands(tmp_path) as commands, announce(tmp_path, "", 1.0):
         (early,) = commands.list_queue()
         assert (early.status, early.ends_in_s, early.forecast_age_s) == ("runs", None, None)
+        assert commands.get_status().forecast_age_s is None
         assert commands.explain(1).prospects.missing is Unforecast.PENDING
         assert "When it should end has not been forecast yet." in str(commands.explain(1))
         commands.make_forecasts(history := commands.read_history())
@@ -60,6 +61,7 @@ def test_while_a_service_runs_answers_have_the_last_forecasts_with_their_age(
         passed = commands.read_history().state.clock_seconds - history.state.clock_seconds
         later, new = sorted(commands.list_queue(), key=lambda row: row.job_id)
         assert (now.forecast_age_s, later.forecast_age_s) == (0.0, passed)
+        assert commands.get_status().forecast_age_s == passed
         assert later.ends_in_s == pytest.approx(now.ends_in_s - passed)  # type: ignore[operator]
         assert (new.ends_in_s, new.forecast_age_s) == (None, None)
         at = f"as forecast at {history.state.clock_seconds:,.0f} s"
