@@ -5,9 +5,10 @@
 
 `shockwave up` serves jobs that outlast it on a virtual cluster, in rounds of 120 / SPEED seconds.
 Its API and its page are asked by turns, each time about another job. Rows of questions have the
-wall time of answers. Rows of rounds have means: of ROUNDS rounds without questions while the
-process that forecasts is stopped, and of the rounds while it forecasts and questions are asked.
-Processor time is the scheduler's; wall time is that of the steps after the wait for the round.
+wall time of answers, and the mean processor time of the server meanwhile. Rows of rounds have
+means: of ROUNDS rounds without questions while the process that forecasts is stopped, and of the
+rounds while it forecasts and questions are asked. Their processor time is the scheduler's; their
+wall time is that of the steps after the wait for the round.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import os
 import signal
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,14 +63,15 @@ def main() -> None:
         os.kill(count.forecaster, signal.SIGSTOP)
         alone = count.measure(lambda: count.wait(options.rounds))
         os.kill(count.forecaster, signal.SIGCONT)
-        took, ages = dict[str, list[float]](), list[float]()
-        asked = count.measure(lambda: ask(up, options, took, ages))
+        took, cost, ages = dict[str, list[float]](), defaultdict[str, float](float), list[float]()
+        asked = count.measure(lambda: ask(up, options, count.server, took, cost, ages))
     rows: list[dict[str, Any]] = [
         {
             "question": name,
             "median_s": median(seconds),
             "p95_s": quantiles(seconds, n=20)[-1],
             "worst_s": max(seconds),
+            "cpu_ms": 1e3 * cost[name] / len(seconds),
         }
         for name, seconds in took.items()
     ]
@@ -78,18 +81,24 @@ def main() -> None:
 
 
 def ask(
-    up: Up, options: argparse.Namespace, took: dict[str, list[float]], ages: list[float]
+    up: Up,
+    options: argparse.Namespace,
+    server: int,
+    took: dict[str, list[float]],
+    cost: dict[str, float],
+    ages: list[float],
 ) -> None:
-    """Ask every question as often as wanted, and keep how long the answers took."""
+    """Ask every question as often as wanted; keep times of answers and of the server's work."""
     user, _, password = up.access.secret.partition(":")
     with httpx.Client(base_url=up.url, timeout=600.0, auth=(user, password)) as client:
         origin = {"Origin": up.url}
         client.post("/live/login", data={"token": up.access.secret}, headers=origin)
         for number in range(options.questions):
             for name, path in QUESTIONS.items():
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), processor_seconds(server)
                 answer = client.get(path.format(job=1 + number * 7 % options.jobs))
                 took.setdefault(name, []).append(time.perf_counter() - began)
+                cost[name] += processor_seconds(server) - cpu
                 answer.raise_for_status()
                 if name == "queue":
                     ages += [row["forecast_age_s"] or 0.0 for row in answer.json()]
@@ -104,6 +113,7 @@ class Rounds:
         lines = {n: Path(f"/proc/{n}/cmdline").read_bytes() for n in up.descendants()}
         (self.forecaster,) = (n for n, line in lines.items() if b"flows.api.forecaster" in line)
         (self._scheduler,) = (n for n, line in lines.items() if b"scheduler.scheduler" in line)
+        (self.server,) = (n for n, line in lines.items() if b"flows.supervisor.app" in line)
 
     def _read(self, first: int = 0) -> list[RoundTimings]:
         return self._reader.parts(self._run, RoundTimings, first)
@@ -116,17 +126,19 @@ class Rounds:
     def measure(self, work: Callable[[], None]) -> dict[str, float]:
         """Mean cost of the rounds during some work, from the start of a round on."""
         self.wait(1)
-        first, cpu = len(self._read()), self._processor_seconds()
+        first, cpu = len(self._read()), processor_seconds(self._scheduler)
         work()
         self.wait(1)
-        rounds, cpu = self._read(first), self._processor_seconds() - cpu
+        rounds, cpu = self._read(first), processor_seconds(self._scheduler) - cpu
         steps = ("predict_ms", "solve_ms", "dispatch_ms")
         wall = mean(sum(getattr(row.timings, step) for step in steps) for row in rounds)
         return {"number": len(rounds), "cpu_ms": 1e3 * cpu / len(rounds), "wall_ms": wall}
 
-    def _processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self._scheduler}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+def processor_seconds(process: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def parse() -> argparse.Namespace:

@@ -23,6 +23,9 @@ SUBMITTERS = 3
 PATIENCE_SECONDS = 20.0
 """Longest wait for jobs to end: all may be on hold, or all nodes drained."""
 
+RETRY_SECONDS = 0.2
+"""Pause while the API is away."""
+
 JOBS = 0.6
 """Share of jobs among requests; the rest are commands."""
 
@@ -58,9 +61,11 @@ def submitter(place: Place, me: int, jobs: int) -> None:
                 time.sleep(0.05)
             entry = None
             while entry is None:
-                with suppress(WarehouseBusy):  # the API was killed: once more with the same key
+                try:
                     rng = Random(f"{place.seed}/{me}/{at}")
                     entry = request(place, client, rng, f"{me}/{at}", mine)
+                except WarehouseBusy:  # the API was killed: once more with the same key
+                    time.sleep(RETRY_SECONDS)
             keep(out, entry)
             mine.append(entry)
 
