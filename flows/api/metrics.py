@@ -88,9 +88,6 @@ def _collect_service(service: "ServiceQueries", now: float) -> Iterator[Metric]:
     yield counter("inbox_entries", "Entries accepted.", status.inbox)
     yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
     yield gauge("inbox_lag_seconds", "Age of the oldest of these.", service.measure_lag(now))
-    if status.forecast_age_s is not None:
-        about = "Age of the forecasts, on the run's clock."
-        yield gauge("forecast_age_seconds", about, status.forecast_age_s)
     yield from _collect_last_round(service, history)
 
 
