@@ -16,8 +16,9 @@ a second (`harness.soak.accounts`); the other figures are those of `harness.soak
 With `--up`, `shockwave up` serves instead, and is started again whenever it ends. Within these
 seconds, its processes are killed with -9 in volleys of 20, each time one of a kind that is drawn
 first: the supervisor, Prefect's server with API and page, the deployments, the scheduler, the
-forecasts. If none of a kind runs, the kill waits for one, at most 10 s. `dead` is 1 unless `status`
-then says that all run.
+forecasts. If none of a kind runs, the kill waits for one; after 10 s it takes another that the
+supervisor started, and after 30 s the supervisor. `dead` is 1 unless `status` then says that all
+run.
 
 Exit code 1 if a promise was broken, or a takeover took a round. With --json it prints one JSON
 object.
@@ -86,8 +87,9 @@ KINDS = {
 }
 """Processes that `shockwave up` starts, and what their command lines have."""
 
-VOLLEY, VOLLEY_SECONDS, KIND_SECONDS = 20, 3.0, 10.0
-"""Kills in a volley, its length, and the longest wait for a process of the drawn kind."""
+VOLLEY, VOLLEY_SECONDS, KIND_SECONDS, CHILD_SECONDS = 20, 3.0, 10.0, 30.0
+"""Kills in a volley, its length, and the longest waits for a process of the drawn kind and for any
+that the supervisor starts."""
 
 
 class PricedOptions(ServiceOptions):
@@ -272,7 +274,7 @@ class Restarted:
 def walk_up(place: Place, kills: int, seconds: float, jobs: int) -> dict[str, float]:
     """Kill processes of `shockwave up` repeatedly; returns figures."""
     rng, killed = Random(place.seed), Counter[str]()
-    apart = (seconds - VOLLEY_SECONDS - KIND_SECONDS) / max(math.ceil(kills / VOLLEY) - 1, 1)
+    apart = (seconds - VOLLEY_SECONDS - CHILD_SECONDS) / max(math.ceil(kills / VOLLEY) - 1, 1)
     due = sorted(at // VOLLEY * apart + rng.uniform(0.0, VOLLEY_SECONDS) for at in range(kills))
     hands, work = submitters(place, jobs)
     work["watch"] = lambda: watch(place)
@@ -285,15 +287,16 @@ def walk_up(place: Place, kills: int, seconds: float, jobs: int) -> dict[str, fl
                 users.start(name)
             began, rounds = time.monotonic(), place.gauge.rounds
             for at in due:
-                kind, now = rng.choice(["supervisor", *KINDS]), time.monotonic() - began
-                while now < at or (kind not in service.processes() and now < at + KIND_SECONDS):
+                kind, late = rng.choice(["supervisor", *KINDS]), -1.0
+                while not (there := service.processes()) or late < (
+                    0.0 if kind in there else KIND_SECONDS if len(there) > 1 else CHILD_SECONDS
+                ):
                     time.sleep(0.05)
                     service.look()
                     users.look(hands)
-                    now = time.monotonic() - began
-                while not (there := service.processes()):  # the last one has just been killed
-                    service.look()
-                kind = kind if kind in there else rng.choice(sorted(there))
+                    late = time.monotonic() - began - at
+                others = sorted({*there} - {"supervisor"}) or ["supervisor"]
+                kind = kind if kind in there else rng.choice(others)
                 with suppress(ProcessLookupError):
                     os.kill(there[kind], signal.SIGKILL)
                     killed[kind] += 1
