@@ -18,6 +18,7 @@ from pathlib import Path
 
 from flows.scheduler.options import ServiceOptions
 from harness.slurm import Slurm
+from harness.waiting import wait_for
 
 TICK_SECONDS, ROUND_SECONDS = 0.5, 4.0
 LONG = 100_000
@@ -27,6 +28,9 @@ KINDS = ("plain", "typed", "untyped", "array", "gang", "after", "begin", "fails"
 
 ACTIVE = frozenset({"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"})
 """States of jobs that have not ended."""
+
+TOLD_SECONDS = 120.0
+"""Time in which the accounting must hear of ends."""
 
 WORKER = """#!/bin/sh
 # Usage: worker.sh FILE TICKS CODE SAVES
@@ -168,7 +172,19 @@ class Users:
                 self.lab.run("scancel", self.ids[job.name], user=job.user)
 
     def ends(self) -> dict[str, tuple[str, str]]:
-        """State and exit code of each job and task in the accounting, by name (and `_TASK`)."""
+        """State and exit code of each job and task in the accounting, by name (and `_TASK`).
+
+        The controller tells the accounting late that jobs have ended, so it is waited for.
+        """
+
+        def told(ends: Mapping[str, tuple[str, str]]) -> bool:
+            return not any(state in ACTIVE for state, _ in ends.values())
+
+        with suppress(AssertionError):
+            return wait_for(self._ask_ends, told, TOLD_SECONDS, every=1.0)
+        return self._ask_ends()
+
+    def _ask_ends(self) -> dict[str, tuple[str, str]]:
         text = self.lab.run(
             *("sacct", "--allocations", "--allusers", "--noheader", "--parsable2"),
             *("--format=JobID,JobName,State,ExitCode", f"--jobs={','.join(self.ids.values())}"),
