@@ -358,6 +358,14 @@ def read_workload(folder: Path, name: str, pools: Sequence[Pool]) -> Workload:
         return Source(trace=trace, applications=Path(made)).open(gpu_types=kinds)
 
 
+def find_data(parser: argparse.ArgumentParser) -> Path:
+    """Return the folder of Pollux's workloads and measurements."""
+    folder = Path(os.environ.get("SHOCKWAVE_DATA", "")) / "pollux"
+    if not folder.is_dir():
+        parser.error(f"{folder} is no folder; let SHOCKWAVE_DATA name the folder that has pollux")
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--workloads", default="1.0-1,1.0-4,1.0-6,1.0-7")
@@ -366,7 +374,7 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true", help="on three GPU types")
     parser.add_argument("--json", action="store_true", help="print rows by workload, too")
     options = parser.parse_args()
-    folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
+    folder = find_data(parser)
     with read_results(folder / "reference_results.csv", ("workload", "policy")) as read:
         published = {
             row["workload"]: row

@@ -14,7 +14,6 @@ workload, on 64 GPUs, and rounds are all of its run.
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.elastic import MIXED, read_workload
+from benchmarks.elastic import MIXED, find_data, read_workload
 from flows.cli.output import print_table
 from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
@@ -59,21 +58,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--jobs", type=int, help="jobs that arrive at once; default 900")
     parser.add_argument("--gpus", type=int, help="default 256, of elastic jobs 64")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, help="default 30; all of a workload without --jobs")
     parser.add_argument("--policy", default="shockwave")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--elastic", metavar="WORKLOADS", help="Pollux's, by commas: 1.0-6")
     parser.add_argument("--mixed", action="store_true", help="elastic jobs on three GPU types")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     asked = parser.parse_args()
-    rounds = asked.rounds
+    rounds: int | None = 30 if asked.rounds is None else asked.rounds
+    if asked.mixed and not asked.elastic:
+        parser.error("--mixed needs --elastic")
     if asked.elastic:
+        names = asked.elastic.split(",")
+        if len(names) > 1 and not asked.jobs:
+            parser.error("--elastic with several workloads needs --jobs")
+        if asked.rounds is not None and not asked.jobs:
+            parser.error("--rounds with --elastic needs --jobs: without, all rounds are measured")
         gpus = asked.gpus or CLUSTER.gpus
         pools = tuple(
             replace(pool, gpus=pool.gpus * gpus // CLUSTER.gpus)
             for pool in (MIXED if asked.mixed else (CLUSTER,))
         )
-        workload = read_elastic(asked.elastic.split(","), pools, asked.jobs)
+        workload = read_elastic(find_data(parser), names, pools, asked.jobs)
         rounds = rounds if asked.jobs else None
         settings = Settings(asked.policy, pools, round_seconds=60.0, restart_seconds=30.0)
     else:
@@ -81,6 +87,8 @@ def main() -> None:
         workload = generate_workload(asked.jobs or 900, rng=rng, mean_interarrival_seconds=1e-6)
         settings = Settings(asked.policy, make_pool(gpus, min(gpus, 8)))
     rows, digest = measure(workload, settings, rounds)
+    if not rows:
+        parser.error(f"nothing is measured in the first {WARM} rounds: give more rounds or jobs")
     if asked.json:
         for row in rows:
             print(json.dumps(row))
@@ -89,9 +97,10 @@ def main() -> None:
         print(f"hash of all leases: {digest}")
 
 
-def read_elastic(names: Sequence[str], pools: Sequence[Pool], jobs: int | None) -> Workload:
+def read_elastic(
+    folder: Path, names: Sequence[str], pools: Sequence[Pool], jobs: int | None
+) -> Workload:
     """Read Pollux's workloads; with a number of jobs, repeat theirs, and let all arrive at once."""
-    folder = Path(os.environ.get("SHOCKWAVE_DATA", "../shared/data")) / "pollux"
     read = [read_workload(folder, name, pools) for name in names]
     if jobs is None:
         (workload,) = read
@@ -113,7 +122,7 @@ def measure(
 ) -> tuple[list[dict[str, Any]], str]:
     """Return a row for each step of a round, and the hash of all leases.
 
-    Without a number of rounds, all of the run are measured.
+    Without a number of rounds, all of the run are measured. No rows if it has only `WARM` ones.
     """
     start = make_start(workload, settings)
     taken: dict[str, list[float]] = {step.__name__: [] for step in ROUND}
@@ -132,6 +141,8 @@ def measure(
                 active = min(active, len(run.state.beliefs))
             run_round(run, call)
             number += 1
+    if number <= WARM:
+        return [], sink.digest
     rounds_ms = np.sum([ms for name, ms in taken.items() if name != "collect"], axis=0)
     taken["round"] = rounds_ms.tolist()
     rows = [

@@ -176,7 +176,11 @@ class Workload:
                 f"{had}."
             )
         if self.reduced:
-            told.append(f"Jobs tuned to more GPUs than the cluster has, reduced: {self.reduced:,}.")
+            one = self.reduced == 1
+            told.append(
+                f"{self.reduced:,} {'job was' if one else 'jobs were'} tuned to more GPUs than the "
+                f"cluster has; {'it is' if one else 'they are'} tuned to all of its GPUs instead."
+            )
         return " ".join(told)
 
     def figures(self) -> dict[str, str | int | float]:

@@ -19,6 +19,7 @@ from predictor.errors import InputError
 from predictor.goodput import Agent
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
+from solver.inventory import Inventory
 
 
 @dataclass
@@ -59,6 +60,10 @@ class TrainingJob:
     def done(self) -> bool:
         """Whether it has trained its last epoch."""
         return self.epoch == self.app.epochs
+
+    def stays(self, gpus: Sequence[int], inventory: Inventory) -> bool:
+        """Return whether it continues on other GPUs without a restart: as many on each node."""
+        return [*map(inventory.node, self.gpus)] == [*map(inventory.node, gpus)]
 
     def move(self, allocation: Allocation, nodes: Sequence[int], profile: Profile) -> None:
         """Move to an allocation, given the node of each GPU."""
@@ -148,6 +153,10 @@ class OtherJob(VirtualJob):
     gpus: tuple[int, ...] = ()
     restart_left: float = 0.0
 
+    def stays(self, gpus: Sequence[int], inventory: Inventory) -> bool:
+        """See `TrainingJob.stays`; it restarts on any other GPUs, as on a `FaithfulCluster`."""
+        return self.gpus == gpus
+
     def move(self, allocation: Allocation, nodes: Sequence[int], profile: Profile) -> None:
         """See `TrainingJob.move`."""
         self.allocation = allocation
@@ -174,8 +183,9 @@ class OtherJob(VirtualJob):
 class ApplicationCluster(SimulatedCluster):
     """A `Runtime` on a virtual clock; an `ApplicationFactory` opens it.
 
-    Rounds have their full length. A job whose nodes change, or its GPUs on one of them, restarts:
-    it holds its GPUs for `Terms.restart` without training, at its first launch too.
+    Rounds have their full length. A job of an application restarts if its number of GPUs on a node
+    changes, another one if any of its GPUs does: it holds them for `Terms.restart` without
+    training, at its first launch too.
     """
 
     published_rules = False
@@ -216,13 +226,13 @@ class ApplicationCluster(SimulatedCluster):
     def _launch(self, lease: Lease) -> ContainerEvent:
         job, inventory = self._jobs[lease.job_id], self._terms.inventory
         assert inventory is not None, "a simulation has a cluster"
-        nodes = [inventory.node(gpu) for gpu in lease.gpus]
-        if job.gpus and nodes == [inventory.node(gpu) for gpu in job.gpus]:
+        if job.stays(lease.gpus, inventory):
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
             allocation = self._terms.allocation(job.spec, lease.gpus)
             job.restart_left = self._terms.restart(allocation)
+            nodes = [inventory.node(gpu) for gpu in lease.gpus]
             job.move(allocation, nodes, self._terms.throughputs)
         job.gpus, job.started = lease.gpus, True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)

@@ -3,14 +3,14 @@
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, wait
 from ctypes import Array, c_longlong
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flows.campaigns import Runner
 from flows.campaigns.cells import finish_start, make_cell_key
@@ -44,11 +44,16 @@ rounds, so that a month takes minutes. An engineering bound."""
 if TYPE_CHECKING:
     Counts = Array[c_longlong]
 
-JobsEnded = Callable[[int, int, None, float | None], None]
-"""Takes the numbers of ended and of all jobs, over all policies, and the seconds left, if known."""
+
+class JobsEnded(Protocol):
+    """Receives the numbers of ended and of all jobs, over all policies."""
+
+    def __call__(self, done: int, total: int, *, left: float) -> None:
+        """Report progress; `left` are the seconds until the end, 0 if unknown."""
+
 
 NOT_BEGUN = -1
-"""Number of ended jobs of a run before it begins."""
+"""Number of ended jobs of a run before the end of its first round here."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ def _describe(pools: Sequence[Pool]) -> str:
 def run_policies(
     starts: Sequence[Start],
     warehouse: Path,
-    watch: JobsEnded = lambda done, total, share, left: None,
+    watch: JobsEnded = lambda done, total, *, left: None,
 ) -> list[str]:
     """Run each start to its end, as many at a time as there are cores; return the runs' ids.
 
@@ -187,6 +192,7 @@ def run_policies(
     keys = [make_cell_key(start, hash_code(start.header.settings)) for start in starts]
     jobs = [len(start.workload.specs) for start in starts]
     total, spent = sum(jobs), [0.0] * len(starts)
+    first: dict[int, float] = {}
     # Without a lock, which a killed worker could hold.
     counts = SPAWN.RawArray("q", [NOT_BEGUN] * len(starts))
     workers = min(os.cpu_count() or 1, len(starts))
@@ -197,11 +203,16 @@ def run_policies(
         ]
         try:
             for seconds in _await(futures):
-                ended = [max(count, 0) for count in counts]
-                for number, count in enumerate(counts):
-                    spent[number] += seconds * (NOT_BEGUN < count < jobs[number])
-                shares = [count / max(all_, 1) for count, all_ in zip(ended, jobs, strict=True)]
-                watch(sum(ended), total, None, estimate_left(spent, shares, workers))
+                ended = [*counts]
+                shares = [max(n, 0) / max(all_, 1) for n, all_ in zip(ended, jobs, strict=True)]
+                for number, count in enumerate(ended):
+                    if number in first:
+                        spent[number] += seconds * (count < jobs[number])
+                    elif count > NOT_BEGUN:
+                        first[number] = shares[number]  # of a resumed run above 0
+                since = [share - first.get(n, share) for n, share in enumerate(shares)]
+                left = estimate_left(spent, since, shares, workers)
+                watch(sum(max(count, 0) for count in ended), total, left=left)
         except BaseException as error:
             stop_processes(Runner.PROCESSES)  # the next command continues their runs
             remedy = "run it again: it continues"
@@ -216,23 +227,26 @@ def run_policies(
     return [future.result() for future in futures]
 
 
-def estimate_left(spent: Sequence[float], shares: Sequence[float], workers: int) -> float | None:
-    """Estimate the seconds until some runs end, some at a time; None without any pace.
+def estimate_left(
+    spent: Sequence[float], done: Sequence[float], shares: Sequence[float], workers: int
+) -> float:
+    """Estimate the seconds until some runs end, some at a time; 0 without any pace.
 
     Policies differ in speed by more than tenfold, so each run has a pace of its own; one without
     is taken to need as long as the others on average.
 
     Args:
-        spent: Seconds that each run has taken.
+        spent: Seconds for which each run was watched.
+        done: Share of each run that was done in them; less than in all if it was resumed.
         shares: Share of each run that is done.
         workers: Runs at a time.
     """
-    whole = [s / share if share > 0 else 0.0 for s, share in zip(spent, shares, strict=True)]
+    whole = [s / share if share > 0 else 0.0 for s, share in zip(spent, done, strict=True)]
     paced = [seconds for seconds in whole if seconds > 0]
     if not paced:
-        return None
+        return 0.0
     usual = sum(paced) / len(paced)
-    left = [max((w or usual) - seconds, 0.0) for w, seconds in zip(whole, spent, strict=True)]
+    left = [(w or usual) * (1.0 - share) for w, share in zip(whole, shares, strict=True)]
     return max(*left, sum(left) / workers)
 
 
@@ -257,8 +271,7 @@ def _share_counts(counts: "Counts") -> None:
 
 
 def _run_start(number: int, start: Start, key: str, warehouse: Path) -> str:
-    _counts[0][number] = 0
-
+    # Its count begins after a round: a resumed run would jump from 0 to where it was.
     def progress(run: Run) -> None:
         _counts[0][number] = run.state.arrived - len(run.state.beliefs)
 

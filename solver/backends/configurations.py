@@ -107,7 +107,8 @@ def price_gpus(
     Parts are those of configurations; a price is the dual of a type's capacity. Arguments and
     errors are those of `choose_configurations`.
     """
-    # Others are worth no more than parts of two of these on as many GPUs.
+    # A configuration below its hull is never needed: two hull points, mixed to as many GPUs, are
+    # worth at least as much.
     program, places = _make_program([_keep_hulls(options) for options in values], capacities)
     if not places:
         return dict.fromkeys(capacities, 0.0), 0.0

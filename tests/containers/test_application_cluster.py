@@ -76,16 +76,17 @@ def test_it_waits_without_a_restart_and_resumes_with_one(runtime: ApplicationClu
     assert (kind, seen.progress[0].seconds) == (EventKind.RESUMED, 30.0)
 
 
-def test_other_jobs_train_at_their_rates_beside(tmp_path: Path) -> None:
+def open_beside(tmp_path: Path, gpus: int = 2, speed: float = 1.0) -> ApplicationCluster:
+    """Open a cluster with a job of an application, 0, and one of a table of rates, 1."""
     path = write_jobs(tmp_path, "a,0,toy,2,20")
     workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
-    rates = {("net", 32, "t4", 2): 2.0, ("net", 64, "t4", 2): 1.0}
+    rates = {("net", 32, "t4", gpus): 2.0 * speed, ("net", 64, "t4", gpus): speed}
     net = JobSpec(
         job_id=1,
         model="net",
         batch_size=32,
         max_batch_size=64,
-        demand=Demand.gang(2),
+        demand=Demand.gang(gpus),
         mode=Mode.GNS,
         epochs=3,
         samples_per_epoch=640,
@@ -95,7 +96,13 @@ def test_other_jobs_train_at_their_rates_beside(tmp_path: Path) -> None:
     truths = (*workload.truths, GroundTruth(1, 30.0, regimes, regimes))
     terms = Terms("", 60.0, 30.0, replace(workload.profile, rates=rates), NODES)
     jobs = (*workload.specs, net)
-    runtime = ApplicationFactory(truths).open(terms, ResumePoint(jobs=jobs))
+    opened = ApplicationFactory(truths).open(terms, ResumePoint(jobs=jobs))
+    assert isinstance(opened, ApplicationCluster)
+    return opened
+
+
+def test_other_jobs_train_at_their_rates_beside(tmp_path: Path) -> None:
+    runtime = open_beside(tmp_path)
     runtime.launch(0, [Lease(0, (0, 1)), Lease(1, (2, 3))])
     runtime.advance(None)
     seen = runtime.observe()
@@ -103,6 +110,18 @@ def test_other_jobs_train_at_their_rates_beside(tmp_path: Path) -> None:
     assert (end.job_id, end.at_seconds) == (1, 30.0 + 10.0 + 10.0 + 10.0)
     assert [(r.batch_size, r.epochs, r.seconds) for r in seen.reports] == [(32, 2, 20), (64, 1, 10)]
     assert [(entry.job_id, entry.seconds) for entry in seen.progress] == [(0, 30.0), (1, 30.0)]
+
+
+def test_other_jobs_restart_wherever_their_gpus_change(tmp_path: Path) -> None:
+    runtime = open_beside(tmp_path, gpus=1, speed=0.25)  # it trains 120 s
+    kinds, trained = [], []
+    for gpu in (2, 3, 3):
+        (event,) = runtime.launch(0, [Lease(1, (gpu,))])
+        runtime.advance(None)
+        kinds.append(event.kind)
+        trained.append(runtime.observe().progress[0].seconds)
+    assert kinds == [EventKind.STARTED, EventKind.RESUMED, EventKind.RENEWED]
+    assert trained == [30.0, 30.0, 60.0]
 
 
 def test_jobs_without_measurements_are_refused(tmp_path: Path, runtime: ApplicationCluster) -> None:

@@ -213,6 +213,7 @@ def test_a_lease_is_rendered_as_a_job_of_its_nodes(tmp_path: Path) -> None:
     assert one.script.endswith(f"\nexec train {tmp_path}/r/job-5\n")
     assert "export SHOCKWAVE_LEASE=shockwave-r-job-5-round-7.2\n" in one.script
     assert "export SHOCKWAVE_DATA_FOLDER=/data\n" in one.script
+    assert "export LOCAL_WORKERS=3\n" in one.script
     untyped = render(cluster, LeaseMark("r", 5, 7, 1, (9,)), job(5))
     assert {"--nodelist=n3", "--gres=gpu:1"} <= {*untyped.options}
     gang = render(cluster, LeaseMark("r", 5, 7, 1, (2, 3, 4, 5)), job(5, gpus=4))

@@ -31,7 +31,7 @@ def test_it_says_how_many_jobs_are_tuned_to_fewer_gpus(here: Command, tmp_path: 
     source = asked(tmp_path)
     trace = write_jobs(tmp_path, "a,0,toy,8,40", "b,0,toy,8,40", "c,0,toy,4,40")
     given = *source[:1], trace, *source[2:], "--warehouse", tmp_path, "--round-seconds", 60
-    told = "Jobs tuned to more GPUs than the cluster has, reduced: 2."
+    told = "2 jobs were tuned to more GPUs than the cluster has; they are tuned to all of its GPUs"
     assert told in here("simulate", *given, "--policy", "srtf").out
     assert told in here("compare", *given, "--policies", "srtf,fifo").out
 

@@ -219,7 +219,7 @@ def test_a_run_that_fails_stops_the_others(starts: list[Start], tmp_path: Path) 
 def test_a_stopped_comparison_is_continued(starts: list[Start], tmp_path: Path, how: str) -> None:
     starts = starts[:1]
 
-    def stop(done: int, total: int, share: None, left: float | None) -> None:
+    def stop(done: int, total: int, *, left: float) -> None:
         if done and how == "interrupted":
             raise KeyboardInterrupt
         if done:
@@ -230,15 +230,27 @@ def test_a_stopped_comparison_is_continued(starts: list[Start], tmp_path: Path, 
     (begun,) = (tmp_path / "campaigns" / "cells").glob("*.run")
     run = begun.read_text()
     assert ended(tmp_path) == []
-    assert run_policies(starts, tmp_path) == [run]
+    seen = list[tuple[int, float]]()
+    again = run_policies(starts, tmp_path, lambda done, total, *, left: seen.append((done, left)))
+    assert again == [run]
     assert len(ended(tmp_path)) == 1
+    # The jobs of the stopped process say nothing of this one's pace.
+    assert next(left for done, left in seen if done) == 0
 
 
 def test_the_time_left_follows_the_slowest_run() -> None:
-    assert estimate_left([0, 0, 0], [0, 0, 0], 2) is None
-    assert estimate_left([10, 10, 0], [0.05, 1, 0], 2) == pytest.approx(190)
-    assert estimate_left([10, 10, 0], [0.5, 0.5, 0], 2) == pytest.approx((10 + 10 + 20) / 2)
-    assert estimate_left([200, 10, 20], [1, 1, 1], 2) == 0
+    def estimate(spent: list[float], shares: list[float]) -> float:
+        return estimate_left(spent, shares, shares, workers=2)
+
+    assert estimate([0, 0, 0], [0, 0, 0]) == 0
+    assert estimate([10, 10, 0], [0.05, 1, 0]) == pytest.approx(190)
+    assert estimate([10, 10, 0], [0.5, 0.5, 0]) == pytest.approx((10 + 10 + 20) / 2)
+    assert estimate([200, 10, 20], [1, 1, 1]) == 0
+
+
+def test_the_pace_of_a_resumed_run_is_that_since_it_was_resumed() -> None:
+    # A tenth in 10 s, and three tenths are left.
+    assert estimate_left([10.0], [0.1], [0.7], 1) == pytest.approx(30.0)
 
 
 def test_policies_and_parameters_are_checked_first(here: Command, tmp_path: Path) -> None:

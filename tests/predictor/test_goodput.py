@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from predictor.application import LocalBatch, StepTime, measure_gain
 from predictor.goodput import (
+    LISTS,
     StepModel,
     choose_batch,
     collect_points,
     find_goodputs,
     fit_step_model,
+    list_candidates,
     measure_misfit,
 )
 from tests.applications import toy_profile
@@ -133,3 +135,13 @@ def test_no_batch_size_is_found_for_too_many_gpus(tmp_path: Path) -> None:
     goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), nodes, gpus, (10, 40))
     assert goodputs[0] > 0.0  # 8 × 5 samples are the largest batch
     assert goodputs[1] == 0.0
+
+
+def test_lists_of_candidates_are_shared_and_small_together() -> None:
+    counts = tuple(range(1, 361))
+    found = list_candidates((32, 1, 64), TRUE, (1,) * 360, counts, (32, 4096))
+    assert list_candidates((32, 1, 64), TRUE, (1,) * 360, counts, (32, 4096)) is found
+    for column in found:
+        with pytest.raises(ValueError, match="read-only"):
+            column[0, 0] = 1.0
+    assert sum(column.nbytes for column in found) * LISTS < 40e6

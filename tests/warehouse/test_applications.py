@@ -117,7 +117,9 @@ def test_a_tuned_gang_has_at_most_the_gpus_of_a_type(tmp_path: Path) -> None:
     # 32.5 and 43.75 steps of 2.2 s, by the noise of either epoch.
     assert first.isolated_seconds == pytest.approx(2.2 * (32.5 + 43.75))
     assert second == workload.truths[1]
-    assert fitted.tell_changes() == "Jobs tuned to more GPUs than the cluster has, reduced: 1."
+    assert fitted.tell_changes() == (
+        "1 job was tuned to more GPUs than the cluster has; it is tuned to all of its GPUs instead."
+    )
     assert not workload.tell_changes()
     lacks = tuple(line for line in FILES["placements.csv"] if not line.startswith("toy,2,"))
     folder = write_applications(tmp_path / "apps", placements=lacks)

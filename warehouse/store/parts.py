@@ -12,8 +12,7 @@ WHOLE = "round=all.parquet"
 
 FAN = 8
 """Number of parts that are merged into one. A query of an unfinished run opens at most FAN - 1
-files of each size, and each round is rewritten once per size. At 3,000 rounds, such a query takes
-1.2 times as long as one of an ended run with 8, and up to 1.5 times with 16."""
+files of each size, and each round is rewritten once per size. An engineering choice."""
 
 MOST_ROUNDS = FAN**4
 """Most rounds in a part of an unfinished run; bounds what a writer rewrites at once. An engineering
