@@ -56,7 +56,7 @@ def test_speeds_follow_the_batch_size_of_each_epoch(tmp_path: Path) -> None:
     """A job whose batch size changes within rounds trains exactly as its profile says."""
     rates = {("net", 32, "", 1): 2.0, ("net", 64, "", 1): 0.5}
     spec = JobSpec(
-        job_id=3,
+        job_id=0,
         model="net",
         batch_size=32,
         max_batch_size=64,
@@ -67,7 +67,7 @@ def test_speeds_follow_the_batch_size_of_each_epoch(tmp_path: Path) -> None:
         arrival_seconds=0.0,
     )
     regimes = Regime(32, 1), Regime(64, 3)  # 10 s, then 20 s an epoch
-    truth = GroundTruth(3, 70.0, regimes, regimes)
+    truth = GroundTruth(0, 70.0, regimes, regimes)
     profile = Profile(rates)
     settings = replace(
         Settings("fifo", make_pool(1), round_seconds=30.0, restart_seconds=0.0),
