@@ -3,6 +3,7 @@
 They need no running scheduler: its next round takes them in.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -333,7 +334,7 @@ class ServiceCommands(ServiceQueries):
         """Accept windows of a node: for maintenance, or reserved for a tenant.
 
         Raises:
-            InputError: There is no such node, the windows are invalid, or others cover them.
+            InputError: There is no such node, or the windows are invalid or overlap others.
         """
         if self.header.settings.cells:
             problem = "cells promised to tenants need all nodes in service"
@@ -351,7 +352,7 @@ class ServiceCommands(ServiceQueries):
         return self.inbox.add_windows(kind, index, values, window.hours, tenant, by=by, key=key)
 
     def _check_windows(self, node: int, starts: Sequence[float], hours: float, tenant: str) -> None:
-        """Refuse windows that windows of the same kind cover, as a repeated request's are."""
+        """Refuse windows that overlap windows of the same kind, as a repeated request's do."""
         known = [
             (window.number, window.value, window.value + window.terms.window_hours * HOUR)
             for window in self.inbox.windows_of(node)
@@ -359,9 +360,10 @@ class ServiceCommands(ServiceQueries):
         ]
         for start in starts:
             for number, begin, end in known:
-                if begin <= start and start + hours * HOUR <= end:
-                    problem = f"window {number} sets node {node} aside for that time already"
-                    remedy = f"see shockwave node windows; node reopen {number} ends it"
+                if begin < start + hours * HOUR and start < end:
+                    until = datetime.fromtimestamp(math.ceil(end), UTC).isoformat()
+                    problem = f"window {number} sets node {node} aside already, until {until}"
+                    remedy = f"start then to extend it, or end it: shockwave node reopen {number}"
                     raise InputError("start", problem, remedy)
 
     def reopen(self, number: int, *, by: str = "", key: str = "") -> Entry:

@@ -129,21 +129,23 @@ class RecentRounds(Generic[Part]):
         self._begin, self._end, self._kept = 0, 0, list[Part]()
         self._one = Lock()
 
-    def read(self, history: ServiceHistory, first: int = 0) -> list[Part]:
-        """Return a history's rounds from a round on, in order.
+    def read(self, history: ServiceHistory, first: int = 0, stop: float = inf) -> list[Part]:
+        """Return a history's rounds from a round on and before `stop`, in order.
 
         Raises:
             WarehouseError: The records are damaged.
         """
-        stop = history.state.round
+        last = history.state.round
+        end, lowest = int(min(stop, last)), int(max(last - self._most, 0))
+        if end <= lowest:
+            return self._read(first, end) if first < end else []
         with self._one:
-            lowest = int(max(stop - self._most, 0))
-            wanted = min(max(first, lowest), stop)
+            wanted = min(max(first, lowest), last)
             if history.start is not self._of:  # the records were read anew
                 self._of, self._begin, self._end, self._kept = history.start, wanted, wanted, []
-            if self._end < stop:
-                self._kept += self._read(self._end, stop)
-                self._end = stop
+            if self._end < last:
+                self._kept += self._read(self._end, last)
+                self._end = last
             if wanted < self._begin:
                 self._kept = [*self._read(wanted, self._begin), *self._kept]
                 self._begin = wanted
@@ -151,9 +153,10 @@ class RecentRounds(Generic[Part]):
             if begin < lowest:
                 self._kept = kept[bisect_left(kept, lowest, key=_get_round) :]
                 self._begin = lowest
-        older = self._read(first, begin) if first < begin else []
+        before = min(begin, end)
+        older = self._read(first, before) if first < before else []
         chosen = slice(
-            bisect_left(kept, first, key=_get_round), bisect_left(kept, stop, key=_get_round)
+            bisect_left(kept, first, key=_get_round), bisect_left(kept, end, key=_get_round)
         )
         return [*older, *kept[chosen]]
 

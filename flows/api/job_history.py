@@ -25,15 +25,23 @@ MOST_PRICES = 240
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """Leases, events and forecasts of a round: fields of its record."""
+    """Leases, events and prices of a round: fields of its record."""
 
     round: int
     clock_seconds: float
     finished: tuple[ContainerEvent, ...]
-    estimates: tuple[Estimate, ...]
     solve: SolveReport
     leases: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEstimates:
+    """Forecasts of a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    estimates: tuple[Estimate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +305,13 @@ def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
 
 
 def make_job_history(
-    history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int, losses: Sequence[LossRow]
+    history: ServiceHistory,
+    records: Sequence[RoundOutcome],
+    estimates: Iterable[RoundEstimates],
+    job_id: int,
+    losses: Sequence[LossRow],
 ) -> JobHistory:
-    """Return the history of a job, from the rounds of its life and its losses."""
+    """Return the history of a job, from the rounds of its life, its forecasts and its losses."""
     forecasts = tuple(
         RunTimeForecast(
             at_s=record.clock_seconds,
@@ -309,7 +321,7 @@ def make_job_history(
             low_s=made.low_seconds,
             high_s=made.high_seconds,
         )
-        for record in records
+        for record in estimates
         for made in record.estimates
         if made.job_id == job_id
     )

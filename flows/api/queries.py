@@ -15,6 +15,7 @@ from flows.api.job_history import (
     JobHistory,
     LossRow,
     PriceRow,
+    RoundEstimates,
     RoundOutcome,
     RoundTimings,
     TenantRow,
@@ -367,11 +368,10 @@ class ServiceQueries:
         """List the windows of nodes that are not over, by start."""
         state = self.read_history().state
         clock = state.clock_seconds
-        nodes = {window.node for window in state.orders.windows}
+        numbers = [w.number for w in state.orders.windows if w.end_seconds > clock]
         starts = {
-            w.number: datetime.fromtimestamp(w.value, UTC).isoformat(timespec="seconds")
-            for node in nodes
-            for w in self.inbox.windows_of(node)
+            number: datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+            for number, at in self.inbox.window_starts(numbers).items()
         }
         rows = [
             WindowRow(
@@ -447,10 +447,12 @@ class ServiceQueries:
         run, this = self._solve(history)
         check_same(self.run, this, last)
         first = find_lifetime(self._changes.read(history), job_id).start
-        rounds = [
+        kept = max(history.state.round - MOST_PRICES, first)
+        rounds = self._reader.parts(self.run, Lived, first, kept) if first < kept else []
+        rounds += (
             Lived(each.round, each.clock_seconds, each.finished, each.leases, each.events)
-            for each in self._outcomes.read(history, first)
-        ]
+            for each in self._outcomes.read(history, kept)
+        )
         ahead = self._expect(history, this, job_id)
         return explain_round(run, this, job_id, last.round, rounds, ahead)
 
@@ -489,8 +491,11 @@ class ServiceQueries:
         """List a job's leases, costs, forecasts and losses."""
         history = self.read_history()
         lived = find_lifetime(self._changes.read(history), job_id)
-        rounds = [r for r in self._outcomes.read(history, lived.start) if r.round < lived.stop]
-        return make_job_history(history, rounds, job_id, self._read_losses(job_id))
+        first, stop = lived.start, min(lived.stop, history.state.round)
+        rounds = self._outcomes.read(history, first, stop)
+        # One estimate per active job and round: too many to decode, or to keep, for one job.
+        made = self._reader.parts(self.run, RoundEstimates, first, stop, filled=True, of_job=job_id)
+        return make_job_history(history, rounds, made, job_id, self._read_losses(job_id))
 
     def list_ends(self, history: ServiceHistory, after: int) -> dict[int, int]:
         """Return the jobs that ended in the rounds after one, by id, with their rounds."""

@@ -78,20 +78,23 @@ class ForecastFile:
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
-        self._version: tuple[int, int] | None = None
-        self._read: RoundForecasts | None = None
+        self._known: tuple[tuple[int, int], RoundForecasts] | None = None
 
     def read(self, run: str) -> RoundForecasts | None:
-        """Return the forecasts of a run; None if there are none, or if the file is damaged."""
-        path = self._warehouse / FILE
+        """Return the forecasts of a run; None if there are none, or if the file is damaged.
+
+        Several threads may read at once.
+        """
+        path, known = self._warehouse / FILE, self._known
         try:
             stat = path.stat()
-            if (version := (stat.st_ino, stat.st_mtime_ns)) != self._version:
-                self._read = from_json(RoundForecasts, path.read_text(encoding="utf-8"))
-                self._version = version
+            version = stat.st_ino, stat.st_mtime_ns
+            if known is None or version != known[0]:
+                known = version, from_json(RoundForecasts, path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self._read, self._version = None, None
-        return self._read if self._read and self._read.run == run else None
+            known = None
+        self._known = known
+        return known[1] if known and known[1].run == run else None
 
     def write(self, forecasts: RoundForecasts) -> None:
         """Replace the forecasts.

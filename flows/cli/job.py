@@ -50,7 +50,8 @@ Key = Annotated[
 def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "") -> None:
     """Print the number and job of each accepted entry.
 
-    `what` names a command about no job, with its verb.
+    `what` is the subject and the verb of the sentence for a command that is about no job, such as
+    "window 4 of node 1 is".
     """
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:

@@ -12,7 +12,7 @@ import typer
 from flows.cli.connection import complete_nodes, connect
 from flows.cli.job import Key, order, print_accepted, to_columns
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_filled
+from flows.cli.output import print_filled, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.workloads.moments import Moments
@@ -142,14 +142,28 @@ def _set_aside(
         here = start.replace(tzinfo=Moments.of(zone).zone) if zone else start.astimezone()
         window["start"] = here.isoformat()
     with connect(warehouse) as service:
+        refused = dict[str, InputError]()
         for number, node in enumerate(nodes):
             own = f"{key}#{number}" if key and number else key
-            accepted = service.add_window(node, window, tenant=tenant, key=own)
+            try:
+                accepted = service.add_window(node, window, tenant=tenant, key=own)
+            except InputError as error:  # a repeated command sets the other nodes aside
+                refused[str(error)] = error
+                continue
             first, last = accepted.entry, accepted.entry + accepted.jobs - 1
             made = f"windows {first}-{last} of node {node} are"
             if first == last:
                 made = f"window {first} of node {node} is"
             print_accepted(accepted, node, as_json, made)
+    _raise_all(refused)
+
+
+def _raise_all(refused: dict[str, InputError]) -> None:
+    """Print all but the last of some errors, and raise the last; they are given by message."""
+    for number, (text, error) in enumerate(refused.items(), 1):
+        if number == len(refused):
+            raise error
+        say(f"error: {text}", err=True)
 
 
 def reopen(
@@ -161,13 +175,29 @@ def reopen(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """End windows of nodes; those that have not begun do not begin."""
-    numbers = [number for text in windows for number in _parse_range(text)]
+    """End windows of nodes; those that have not begun do not begin.
+
+    Numbers in a range that are no windows are skipped.
+    """
+    ranges, place, refused = [_parse_range(text) for text in windows], 0, dict[str, InputError]()
     with connect(warehouse) as service:
-        for place, number in enumerate(numbers):
-            own = f"{key}#{place}" if key and place else key
-            accepted = service.reopen(number, key=own)
-            print_accepted(accepted, "", as_json, f"the end of window {number} is")
+        for numbers in ranges:
+            missing = list[InputError]()
+            for number in numbers:
+                own = f"{key}#{place}" if key and place else key
+                place += 1
+                try:
+                    accepted = service.reopen(number, key=own)
+                except InputError as error:
+                    if error.place == "window":
+                        missing.append(error)
+                    else:
+                        refused[str(error)] = error
+                    continue
+                print_accepted(accepted, "", as_json, f"the end of window {number} is")
+            if len(missing) == len(numbers):
+                refused[str(missing[-1])] = missing[-1]
+    _raise_all(refused)
 
 
 def _parse_range(text: str) -> range:

@@ -283,7 +283,8 @@ def _describe_preemption(a: Facts) -> Iterator[str]:
     if a.status != "preempted":
         return
     preempted = (step for step in a.history if (step.round, step.kind) == (a.round, a.status))
-    sentence = f"It is preempted, and {next(preempted).reason}"
+    by = " by that order" * bool(a.obstacles.order)
+    sentence = f"It is preempted{by}, and {next(preempted).reason}"
     if a.line.worth is not None:
         before = len(a.line.before)
         come = "comes" if before == 1 else "come"

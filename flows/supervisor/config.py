@@ -16,7 +16,7 @@ from flows.deployments.forms import trace_folder
 from flows.prefect_server.command import answers
 from flows.prefect_server.logs import LogFormat
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.process import FOLDER, LOCK, find_service, make_busy_error
+from flows.scheduler.process import FOLDER, find_service, make_busy_error
 from predictor.errors import InputError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.database import without_password
@@ -219,7 +219,7 @@ class Service:
         """
         if not self.standby and find_service(self.warehouse):
             raise make_busy_error(self.warehouse)
-        if (self.warehouse / LOCK).exists():  # a standby creates it before the warehouse exists
+        if (self.warehouse / FOLDER).is_dir():  # a standby or an inbox may precede the warehouse
             check_links(self.warehouse)
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
             check_warehouse(self.warehouse)

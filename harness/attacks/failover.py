@@ -11,14 +11,16 @@ hand in jobs and commands meanwhile, with keys, and containers crash. `takeover_
 and the longest time from a kill to the next round on disk; a round of a real service lasts 120 s.
 `lost_rounds` counts kills after which a round on disk has changed or is missing; `differs_s` is the
 largest difference between two accounts of a tenant's GPU time, and `miscounted` counts those above
-a second (`harness.soak.accounts`); the other figures are those of `harness.soak.kept`.
+a second and missing accounts (`harness.soak.accounts`); the other figures are those of
+`harness.soak.kept`.
 
 With `--up`, `shockwave up` serves instead, and is started again whenever it ends. Within these
 seconds, its processes are killed with -9 in volleys of 20, each time one of a kind that is drawn
 first: the supervisor, Prefect's server with API and page, the deployments, the scheduler, the
 forecasts. If none of a kind runs, the kill waits for one; after 10 s it takes another that the
-supervisor started, and after 30 s the supervisor. `dead` is 1 unless `status` then says that all
-run.
+supervisor started, and after 30 s the supervisor. Afterwards, the trial fails unless `status` says
+that all run. No container crashes and GPUs have no price, because both are changes to a scheduler
+of this process, and `shockwave up` starts its own.
 
 Exit code 1 if a promise was broken, or a takeover took a round. With --json it prints one JSON
 object.
@@ -85,11 +87,19 @@ KINDS = {
     "scheduler": b"flows.scheduler.scheduler",
     "forecasts": b"flows.api.forecaster",
 }
-"""Processes that `shockwave up` starts, and what their command lines have."""
+"""The kinds of processes that `shockwave up` starts, each with a part of its command line."""
 
-VOLLEY, VOLLEY_SECONDS, KIND_SECONDS, CHILD_SECONDS = 20, 3.0, 10.0, 30.0
-"""Kills in a volley, its length, and the longest waits for a process of the drawn kind and for any
-that the supervisor starts."""
+VOLLEY = 20
+"""Number of kills in a volley."""
+
+VOLLEY_SECONDS = 3.0
+"""Length of a volley."""
+
+KIND_SECONDS = 10.0
+"""Longest wait for a process of the drawn kind."""
+
+CHILD_SECONDS = 30.0
+"""Longest wait for any process that the supervisor has started."""
 
 
 class PricedOptions(ServiceOptions):
@@ -304,7 +314,6 @@ def walk_up(place: Place, kills: int, seconds: float, jobs: int) -> dict[str, fl
             wait_for(lambda: service.look() or service.is_up(), every=1.0)
             let_end(place, users, hands)
             figures = forked(lambda: compare(place))
-            dead = not service.is_up()
         finally:
             service.up.stop()
     return {
@@ -314,7 +323,6 @@ def walk_up(place: Place, kills: int, seconds: float, jobs: int) -> dict[str, fl
         "seconds": round(took),
         "rounds_meanwhile": rounds,
         **figures,
-        "dead": int(dead),
     }
 
 
@@ -338,7 +346,7 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         print_table([*figures], [[*map(str, figures.values())]])
-    bad = any(figures.get(name) for name in (*BAD, "lost_rounds", "miscounted", "dead"))
+    bad = any(figures.get(name) for name in (*BAD, "lost_rounds", "miscounted"))
     return bad or figures.get("longest_s", 0.0) >= ROUND_SECONDS
 
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 import httpx
@@ -54,8 +54,9 @@ def fold_leases(records: Iterable[RoundRecord]) -> dict[int, float]:
 def compare(place: Place, price: float = 0.0) -> dict[str, float]:
     """GPU-hours of a service, whose API answers, its number of accounts, and how they differ.
 
-    All GPUs have one price of a GPU-hour, or none. `miscounted` are accounts of tenants that differ
-    from the leases by more than a second of a GPU; the largest difference is `differs_s`.
+    All GPUs have one price of a GPU-hour, or none. `miscounted` are accounts of tenants that are
+    missing in a place, or differ from the leases by more than a second of a GPU; the largest
+    difference is `differs_s`.
     """
     with Inbox(place.warehouse, place.url) as inbox:
         run = inbox.run
@@ -64,33 +65,41 @@ def compare(place: Place, price: float = 0.0) -> dict[str, float]:
     due = dict.fromkeys(tenant_of.values(), 0.0)
     for job_id, seconds in fold_leases(records).items():
         due[tenant_of[job_id]] += seconds
+    compared = compare_accounts(due, _accounts(place, run, tenant_of, price))
+    return {"gpu_hours": round(sum(due.values()) / 3600.0, 2)} | compared
+
+
+def compare_accounts(
+    due: Mapping[str, float], places: Iterable[tuple[str, Mapping[str, float]]]
+) -> dict[str, float]:
+    """Compare the GPU-seconds of tenants in each place with what they should be; see `compare`."""
     wrong, worst, count = 0, 0.0, 0
-    for where, tenant, seconds in _accounts(place, run, tenant_of, price):
-        differs = abs(seconds - due[tenant])
-        worst, count = max(worst, differs), count + 1
-        if differs > TOLERANCE_SECONDS:
-            wrong += 1
-            print(f"miscounted: {where}, {tenant}: {seconds} s, not {due[tenant]}", file=sys.stderr)
-    return {
-        "gpu_hours": round(sum(due.values()) / 3600.0, 2),
-        "accounts": count,
-        "differs_s": round(worst, 6),
-        "miscounted": wrong,
-    }
+    for where, accounts in places:
+        for tenant, seconds in due.items():
+            account = accounts.get(tenant)
+            if account is not None:
+                worst, count = max(worst, abs(account - seconds)), count + 1
+            if account is None or abs(account - seconds) > TOLERANCE_SECONDS:
+                wrong += 1
+                found = "none" if account is None else f"{account} s"
+                print(f"miscounted: {where}, {tenant}: {found}, not {seconds}", file=sys.stderr)
+    return {"accounts": count, "differs_s": round(worst, 6), "miscounted": wrong}
 
 
 def _accounts(
     place: Place, run: str, tenant_of: dict[int, str], price: float
-) -> Iterator[tuple[str, str, float]]:
-    """Yield each account: its name, the tenant, and GPU-seconds; costs over their tariff."""
-    hours = 3600.0 / price if price else 0.0
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each place of accounts: GPU-seconds by tenant; costs over their tariff."""
+    units = {"gpu_hours": 3600.0, "used_hours": 3600.0}
+    if price:
+        units["cost"] = 3600.0 / price
 
-    def rows_of(where: str, rows: list[dict[str, object]]) -> Iterator[tuple[str, str, float]]:
-        for row in rows:
-            tenant = str(row["tenant"])
-            for name, unit in (("gpu_hours", 3600.0), ("used_hours", 3600.0), ("cost", hours)):
-                if unit and tenant in tenant_of.values():
-                    yield f"{where}: {name}", tenant, float(str(row[name])) * unit
+    def rows_of(
+        where: str, rows: list[dict[str, object]]
+    ) -> Iterator[tuple[str, dict[str, float]]]:
+        for name, unit in units.items():
+            has = (row for row in rows if row[name] is not None)
+            yield f"{where}: {name}", {str(r["tenant"]): float(str(r[name])) * unit for r in has}
 
     sql = "SELECT tenant, gpu_hours, gpu_hours AS used_hours, cost FROM tenant_summary WHERE run = "
     names, found = Analytics(place.warehouse).query(f"{sql}'{run}'")
@@ -104,11 +113,10 @@ def _accounts(
         jobs = defaultdict[str, float](float)
         for job_id, tenant in tenant_of.items():
             jobs[tenant] += client.get_job_history(str(job_id)).gpu_hours * 3600.0
-        yield from (("API: jobs", tenant, seconds) for tenant, seconds in jobs.items())
+        yield "API: jobs", jobs
     user, _, password = place.secret.partition(":")
     url = f"http://127.0.0.1:{place.port}/v1/metrics"
     answer = httpx.get(url, auth=(user, password), timeout=600.0).raise_for_status()
-    for line in answer.text.splitlines():
-        name, _, value = line.rpartition(" ")
-        if name.startswith("shockwave_tenant_gpu_seconds_total{"):
-            yield "metrics", name.split('"')[1], float(value)
+    lines = (line.rpartition(" ") for line in answer.text.splitlines())
+    own = [each for each in lines if each[0].startswith("shockwave_tenant_gpu_seconds_total{")]
+    yield "metrics", {name.split('"')[1]: float(value) for name, _, value in own}

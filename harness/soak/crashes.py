@@ -19,6 +19,7 @@ class CrashingCluster(RealTimeCluster):
             rng = Random(f"{job_id}/{began}")
             if rng.random() < SHARE:
                 drawn[job_id] = rng.random() * self._terms.round_seconds
+        # One lease stays: without any, the round would be idle, and could end at once.
         crashed = {job_id: self._leases.pop(job_id) for job_id in [*drawn][: len(self._leases) - 1]}
         super().advance(idle_until)
         for job_id, lease in crashed.items():

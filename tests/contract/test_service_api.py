@@ -91,9 +91,12 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
     repeated = api.add_window("2", weekly, tenant="a", key="weekly")
     assert repeated == Accepted(5, "reserve", None, 3)
     assert api.add_window("2", weekly, tenant="a", key="weekly") == repeated
-    for covered in (weekly, {"hours": 0.5, "start": "2999-01-08T12:30:00+01:00"}):
-        with pytest.raises(InputError, match=r"window [56] sets node 2 aside for that time"):
-            api.add_window("2", covered, tenant="a")
+    begin = "2999-01-08T12:30:00+01:00"
+    for overlapping in (weekly, {"hours": 0.5, "start": begin}, {"hours": 2, "start": begin}):
+        with pytest.raises(InputError, match=r"window [56] sets node 2 aside already, until"):
+            api.add_window("2", overlapping, tenant="a")
+    with pytest.raises(InputError, match="window 4 sets node 1 aside already") as refused:
+        api.add_window("1", hours)  # from now on, which is later by now
     assert api.reopen(6) == Accepted(8, "reopen", None)
     go(tmp_path, 1)
     rows = api.list_windows()
@@ -123,6 +126,8 @@ def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> No
             api.add_window("1", wrong)
     with pytest.raises(InputError, match="there is no window 1"):
         api.reopen(1)
+    (end,) = re.findall(r"until (\S+);", str(refused.value))
+    assert api.add_window("1", {"hours": 1.0, "start": end}) == Accepted(9, "maintain", None)
 
 
 def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path: Path) -> None:

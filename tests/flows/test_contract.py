@@ -14,6 +14,8 @@ from flows.cli.output import print_table, say
 from flows.supervisor.config import ListenAddress, Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
+from tests.flows.test_scheduler import JOB
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import place_of, records_folder
 from warehouse.store.parts import WHOLE
 
@@ -191,6 +193,9 @@ def test_there_is_a_folder_of_reports_before_the_first(tmp_path: Path) -> None:
     service.check()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
+    with Inbox(tmp_path / "filled") as inbox:  # before the first start
+        inbox.submit(JOB)
+    Service(listening, "", tmp_path / "filled").check()
     wrong = {"other": "is not a warehouse", "other/notes.txt": "is a file, not a folder"}
     for place, said in wrong.items():
         with pytest.raises(InputError, match=said):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flows.api.commands import spread_out
+from flows.api.commands import ServiceCommands, spread_out
 from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
 from flows.scheduler.process import announce
@@ -24,6 +24,7 @@ from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE
 from tests.flows.test_scheduler import JOB, go
 from tests.runs import ended, write
+from warehouse.inbox.database import Database
 from warehouse.inbox.inbox import Inbox
 
 pytestmark = pytest.mark.process
@@ -79,6 +80,40 @@ def test_windows_of_a_rule_end_by_their_range(typed: Typed, ask: Command, servic
     assert (row["window"], row["start"]) == (4, "2999-01-15T12:00:00+00:00")
     for wrong in ("4-2", "0", "a", "1-101"):
         assert_refused(ask("node", "reopen", wrong), "windows: ", "give some such as 4 or 4-13")
+
+
+def test_nodes_are_set_aside_and_reopened_in_spite_of_others(
+    typed: Typed, ask: Command, service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(service, 1, jobs=[JOB])
+    later = ("--hours", "1", "--start", "2999-01-01T12:00")
+    typed("node", "maintain", "0", *later)
+    ran = ask("node", "maintain", "0", "9", "1", "2", *later)
+    first, last = ran.err.splitlines()
+    assert (ran.code, first.startswith("error: ")) == (2, True)
+    assert "window 2 sets node 0 aside already" in first
+    assert "there is no node '9'" in last
+    assert [row["entry"] for row in ran.rows] == [3, 4]
+    typed("node", "cordon", "3")
+    typed("node", "maintain", "3", *later)
+    go(service, 1)
+    read, asked = Database.read, list[object]()
+
+    def count(database: Database, work: Any) -> Any:
+        asked.append(work)
+        return read(database, work)
+
+    with ServiceCommands(service) as commands:
+        commands.read_history()
+        monkeypatch.setattr(Database, "read", count)
+        assert {row.start[:4] for row in commands.list_windows()} == {"2999"}
+        assert len(asked) == 1, "for all nodes"
+    ran = ask("node", "reopen", "3-6", "5", "4")
+    assert_refused(ran, "there is no window 5", output=ran.out)
+    assert len(ran.rows) == 4, "number 5 of a range is skipped"
+    assert_refused(ask("node", "reopen", "7-9"), "there is no window")
+    go(service, 1)
+    assert [row["window"] for row in typed("node", "windows")] == [2]
 
 
 def test_windows_are_told_of_by_number_and_date(here: Command, tmp_path: Path) -> None:

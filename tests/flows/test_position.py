@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +179,10 @@ def test_recent_rounds_are_decoded_once_and_older_ones_when_asked(
     run, parts, decoded = go(tmp_path, 6, jobs=[LONG]), Reader.parts, list[tuple[int, float]]()
 
     def read_parts(
-        reader: Reader, run: str, kind: type[Any], first: int, stop: float, *, filled: bool
+        reader: Reader, run: str, kind: type[Any], first: int, stop: float, **options: Any
     ) -> list[Any]:
         decoded.append((first, stop))
-        return parts(reader, run, kind, first, stop, filled=filled)
+        return parts(reader, run, kind, first, stop, **options)
 
     monkeypatch.setattr(Reader, "parts", read_parts)
     reader = Reader(tmp_path)
@@ -200,7 +201,47 @@ def test_recent_rounds_are_decoded_once_and_older_ones_when_asked(
     assert recent.read(late, 2) == whole[2:]
     assert decoded == [(6, 9), (2, 5)]
     assert recent.read(early, 5) == whole[5:6]
+    decoded.clear()
+    assert recent.read(late, 1, 3) == whole[1:3]
+    assert recent.read(late, 3, 7) == whole[3:7]
+    assert decoded == [(1, 3), (3, 5)], "nothing from the stop on is read again"
     again = HistoryFollower(reader, run, snapshot).read()
     decoded.clear()
     assert recent.read(again, 7) == whole[7:]
     assert decoded == [(7, 9)], "the records were read anew, so nothing that was kept counts"
+
+
+@pytest.mark.slow
+def test_questions_about_a_job_decode_no_more_than_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.api.queries.MOST_PRICES", 3)
+    go(tmp_path, 1, SLOW, jobs=[LONG])
+    go(tmp_path, 8, SLOW, jobs=[replace(JOB, epochs=2, total_steps=0)])
+    parts, decoded = Reader.parts, list[tuple[str, int, float, int | None]]()
+
+    def read_parts(
+        reader: Reader, run: str, kind: type[Any], first: int = 0, stop: float = inf, **options: Any
+    ) -> list[Any]:
+        decoded.append((kind.__name__, first, stop, options.get("of_job")))
+        return parts(reader, run, kind, first, stop, **options)
+
+    monkeypatch.setattr(Reader, "parts", read_parts)
+    with ServiceCommands(tmp_path) as commands:
+        last = commands.read_history().state.round
+        (end,) = commands.list_ends(commands.read_history(), -1).values()
+        assert last == 9 > end + 4
+        commands.list_prices()
+        decoded.clear()
+        old = commands.get_job_history(2)
+        asked = [("RoundOutcome", 1, end + 1, None), ("RoundEstimates", 1, end + 1, 2)]
+        assert decoded == asked
+        assert old.forecasts
+        decoded.clear()
+        ours = commands.get_job_history(1)
+        asked = [("RoundOutcome", 0, last - 3, None), ("RoundEstimates", 0, last, 1)]
+        assert decoded == asked
+        assert [made.at_s for made in ours.forecasts][-1] == commands.known.state.clock_seconds  # type: ignore[union-attr]
+        decoded.clear()
+        assert len({step.round for step in commands.explain(1).history}) >= 1
+        assert decoded == [("Lived", 0, last - 3, None)], "and the last rounds are known"

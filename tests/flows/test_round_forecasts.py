@@ -15,7 +15,7 @@ from flows.api.commands import ServiceCommands
 from flows.api.forecast import forecast_change
 from flows.api.forecaster import NICENESS
 from flows.api.requests import WhatIf
-from flows.api.round_forecasts import FILE, ForecastFile
+from flows.api.round_forecasts import FILE, ForecastFile, RoundForecasts
 from flows.cli.job import print_queue
 from flows.explain.facts import Unforecast
 from flows.scheduler.process import announce
@@ -113,6 +113,25 @@ def test_a_process_of_low_priority_forecasts_new_rounds(tmp_path: Path) -> None:
         assert process.stdin
         process.stdin.close()  # as its parent's end does
         process.wait(60.0)
+
+
+def test_a_thread_that_finds_a_damaged_file_disturbs_no_other(tmp_path: Path) -> None:
+    made = RoundForecasts("ours", "digest", 0.0, {})
+    (tmp_path / FILE).parent.mkdir()
+    file = ForecastFile(tmp_path)
+    file.write(made)
+
+    class Run(str):
+        """The name of a run; during comparisons, another thread finds the file damaged."""
+
+        def __eq__(self, other: object) -> bool:
+            (tmp_path / FILE).write_text("{")
+            assert file.read("ours") is None
+            return str(self) == str(other)
+
+        __hash__ = str.__hash__
+
+    assert file.read(Run("ours")) == made
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 1}', "\xff"])

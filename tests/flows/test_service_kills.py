@@ -17,7 +17,7 @@ from flows.scheduler.scheduler import open_run, schedule
 from harness.attacks import promises, service_kills
 from harness.attacks.promises import Acknowledged
 from harness.attacks.service_kills import LONG, OPTIONS, SCENES
-from harness.soak.accounts import fold_leases
+from harness.soak.accounts import compare_accounts, fold_leases
 from harness.soak.kept import BAD
 from tasks.commands import CommandKind
 from tests.warehouse.by_hand import round_record
@@ -75,6 +75,13 @@ def test_gpu_time_is_folded_from_events_only() -> None:
         round_record(2, 240.0, ()),
     ]
     assert fold_leases(rounds) == {1: 2 * 80.0, 2: 125.0 + 3 * 115.0}
+
+
+def test_wrong_and_missing_accounts_are_counted(capfd: pytest.CaptureFixture[str]) -> None:
+    places = ("SQL", {"a": 10.5, "b": 20.0, "z": 9.0}), ("API", {"a": 12.0}), ("metrics", {})
+    figures = compare_accounts({"a": 10.0, "b": 20.0}, places)
+    assert figures == {"accounts": 3, "differs_s": 2.0, "miscounted": 4}
+    assert "miscounted: API, b: none, not 20.0" in capfd.readouterr().err
 
 
 def test_broken_promises_are_noticed(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_leases_accounts_quotas_and_costs_count_the_same(records: list[RoundReco
     for record, digest, _ in chained(START, records):
         history = history.append(record, digest)
     outcomes = [
-        RoundOutcome(r.round, r.clock_seconds, r.finished, r.estimates, r.solve, r.leases, r.events)
+        RoundOutcome(r.round, r.clock_seconds, r.finished, r.solve, r.leases, r.events)
         for r in records
     ]
     with TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def test_leases_accounts_quotas_and_costs_count_the_same(records: list[RoundReco
     for spec in SPECS:
         own = [lease for lease in leases if lease[0] == spec.job_id]
         assert all(lease[1] >= 0.0 for lease in own)
-        account = make_job_history(history, outcomes, spec.job_id, ())
+        account = make_job_history(history, outcomes, (), spec.job_id, ())
         gpu_seconds = sum(lease[3] for lease in own)
         assert account.gpu_hours * 3600.0 == pytest.approx(gpu_seconds, abs=1e-3)
         assert account.cost == pytest.approx(gpu_seconds * 0.01, abs=1e-5)

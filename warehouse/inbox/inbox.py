@@ -1,6 +1,6 @@
 """The inbox of a service: it accepts submissions, finds entries and returns them in order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,8 @@ _WINDOW = ("window_hours",)
 """Terms that windows give."""
 
 _JOBS = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT)
+
+_WINDOWS = select(ENTRIES).where(ENTRIES.c.kind.in_([kind.value for kind in CommandKind.windows()]))
 
 
 class Inbox:
@@ -132,9 +134,12 @@ class Inbox:
     def windows_of(self, node: int) -> list[Entry]:
         """Return the windows of a node, with their starts since the epoch, that nobody ended."""
         ends = select(ENTRIES.c.target).where(ENTRIES.c.kind == CommandKind.REOPEN.value)
-        kinds = [kind.value for kind in CommandKind.windows()]
-        asked = select(ENTRIES).where(ENTRIES.c.kind.in_(kinds), ENTRIES.c.target == node)
+        asked = _WINDOWS.where(ENTRIES.c.target == node)
         return self._entries(asked.where(ENTRIES.c.number.not_in(ends)))
+
+    def window_starts(self, numbers: Iterable[int]) -> dict[int, float]:
+        """Return the starts of windows since the epoch by number; other numbers are ignored."""
+        return {entry.number: entry.value for entry in self._numbered(_WINDOWS, numbers)}
 
     def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:
         """Return up to `most` entries after a number, in order; 0 starts with the first."""
@@ -143,13 +148,7 @@ class Inbox:
 
     def jobs(self, numbers: Iterable[int]) -> dict[int, JobSpec]:
         """Return declarations of jobs by id; other numbers are ignored."""
-        asked = sorted({*numbers})
-        found = dict[int, JobSpec]()
-        for start in range(0, len(asked), MOST_READ):
-            some = asked[start : start + MOST_READ]
-            entries = self._entries(_JOBS.where(ENTRIES.c.number.in_(some)))
-            found |= {entry.number: entry.job for entry in entries if entry.job}
-        return found
+        return {e.number: e.job for e in self._numbered(_JOBS, numbers) if e.job}
 
     def submitters(self, numbers: Iterable[int]) -> dict[int, str]:
         """Return who submitted jobs, by id, as far as it is known."""
@@ -241,6 +240,13 @@ class Inbox:
             return None
 
         return self._database.read(work)
+
+    def _numbered(self, asked: Select[Any], numbers: Iterable[int]) -> Iterator[Entry]:
+        """Yield the entries with some numbers that a query returns."""
+        wanted = sorted({*numbers})
+        for start in range(0, len(wanted), MOST_READ):
+            some = wanted[start : start + MOST_READ]
+            yield from self._entries(asked.where(ENTRIES.c.number.in_(some)))
 
     def _entries(self, asked: Select[Any]) -> list[Entry]:
         def work(connection: Connection) -> list[Entry]:

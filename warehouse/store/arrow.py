@@ -191,3 +191,19 @@ def drop_empty_rows(table: pa.Table) -> pa.Table:
     lengths = (column.combine_chunks().value_lengths() for column in lists)
     (wanted,) = np.nonzero(sum(length.to_numpy(zero_copy_only=False) for length in lengths))
     return table.take(wanted)
+
+
+def keep_job(table: pa.Table, job_id: int) -> pa.Table:
+    """Keep only a job's elements in the lists of a table; all must have a `job_id`."""
+    for place, name in enumerate(table.column_names):
+        if pa.types.is_list(table.schema.types[place]):
+            column = table.column(place).combine_chunks()
+            elements = column.flatten()
+            ids = np.asarray(elements.field("job_id"))
+            (own,) = np.nonzero(ids == job_id)
+            rows = np.asarray(column.value_parent_indices())[own]
+            ends = np.cumsum(np.bincount(rows, minlength=len(table)))
+            offsets = pa.array(np.array([0, *ends], np.int32))
+            lists = pa.ListArray.from_arrays(offsets, elements.take(own), column.type)
+            table = table.set_column(place, name, lists)
+    return table

@@ -15,7 +15,7 @@ from predictor.rows import from_row, get_typed_fields, hash_content
 from tasks.layout import VERSION
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
-from warehouse.store.arrow import drop_empty_rows, read_few, read_from, read_parquet
+from warehouse.store.arrow import drop_empty_rows, keep_job, read_few, read_from, read_parquet
 from warehouse.store.checksums import read_sums
 from warehouse.store.files import WORKLOAD, HeaderLabel, PlayedJob, RoundLabel
 from warehouse.store.folder import (
@@ -168,7 +168,14 @@ class Reader:
         yield from _check_links(run, _walk_whole(folder, first), before)
 
     def parts(
-        self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
+        self,
+        run: str,
+        kind: type[Part],
+        first: int = 0,
+        stop: float = inf,
+        *,
+        filled: bool = False,
+        of_job: int | None = None,
     ) -> list[Part]:
         """Return some fields of a run's rounds, in order, after verifying the files.
 
@@ -178,6 +185,7 @@ class Reader:
             first: The first round.
             stop: The round after the last one.
             filled: Leave out rounds in which all lists among these fields are empty.
+            of_job: Decode only this job's elements of lists; all must have a `job_id`.
         """
         folder, found = run_folder(self.warehouse, run), list[Part]()
         asked = [path for path in round_files(folder) if _has(path, first, stop)]
@@ -186,12 +194,14 @@ class Reader:
             part = rounds_of(path.name)
             start = part.start if part else 0
             try:
-                rows = partial(_parts_in, path, kind, max(first - start, 0), stop, filled=filled)
+                skipped = max(first - start, 0)
+                rows = partial(_parts_in, path, kind, skipped, stop, filled=filled, of_job=of_job)
                 found += _decode(path, rows)
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.parts(run, kind, first, stop, filled=filled)  # merged in the meantime
+                # It was merged in the meantime.
+                return self.parts(run, kind, first, stop, filled=filled, of_job=of_job)
         return found
 
     def _verify(self, folder: Path, files: Sequence[Path]) -> None:
@@ -259,11 +269,13 @@ def _decode_rounds(table: pa.Table) -> list[Stored[RoundRecord]]:
 
 
 def _parts_in(
-    path: Path, kind: type[Part], skipped: int, stop: float, *, filled: bool
+    path: Path, kind: type[Part], skipped: int, stop: float, *, filled: bool, of_job: int | None
 ) -> list[Part]:
     """Return some fields of a file's rounds before `stop`, without the first `skipped` ones."""
     record: Any = kind
     table = read_from(path, skipped, [name for name, _ in get_typed_fields(record)])
+    if of_job is not None:
+        table = keep_job(table, of_job)
     rows = (drop_empty_rows(table) if filled else table).to_pylist()
     return [from_row(kind, row) for row in rows if row["round"] < stop]
 
