@@ -171,3 +171,13 @@ def test_windows_of_a_zone_keep_their_time_of_day_over_summer_time() -> None:
     spring = day | {"start": "2027-03-28T00:00:00+01:00", "zone": "Europe/Berlin"}
     with pytest.raises(InputError, match="the windows overlap"):  # that day has 23 hours
         WindowRequest.model_validate(spring).list_starts(now)
+
+
+def test_why_says_that_an_order_preempted_a_job(tmp_path: Path) -> None:
+    go(tmp_path, 1, jobs=[replace(JOB, epochs=4_000, total_steps=0)])
+    with ServiceCommands(tmp_path) as commands:
+        commands.inbox.command(CommandKind.REQUEUE, 1)
+        go(tmp_path, 1)
+        said = str(commands.explain(1))
+    assert "An order put it back in line" in said
+    assert "It is preempted by that order, and its GPUs are left idle." in said
