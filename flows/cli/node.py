@@ -175,10 +175,8 @@ def reopen(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """End windows of nodes; those that have not begun do not begin.
-
-    Numbers in a range that are no windows are skipped.
-    """
+    """End windows of nodes; those that have not begun do not begin."""
+    # A range may span other entries of the inbox, so its numbers that are no windows are skipped.
     ranges, place, refused = [_parse_range(text) for text in windows], 0, dict[str, InputError]()
     with connect(warehouse) as service:
         for numbers in ranges:
