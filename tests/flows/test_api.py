@@ -172,8 +172,8 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int | None, ...]] = {
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/remove", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/image", None): (401, 403, 403, 403, 422, 422),  # none on a virtual cluster
-    ("POST", "/nodes/0/maintain", '{"hours": 1}'): (401, 403, 403, 403, 202, 202),
-    ("POST", "/nodes/0/reserve", '{"hours": 1, "tenant": "a"}'): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/maintain", '{"hours": 1}'): (401, 403, 403, 403, 202, 422),  # as before
+    ("POST", "/nodes/0/reserve", '{"hours": 1, "tenant": "a"}'): (401, 403, 403, 403, 202, 422),
     ("POST", "/windows/1/reopen", None): (401, 403, 403, 403, 422, 422),  # it is a job
     ("POST", "/code", None): (401, 403, 422, 422, 422, 422),  # it has no containers
     ("GET", "/windows", None): (401, 200, 200, 200, 200, 200),
