@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from predictor.allocation import Allocation
 from predictor.belief import Belief
@@ -113,6 +113,15 @@ class ActiveJob:
         """Override the forecast residual run time on an allocation."""
         self._run_times[allocation] = time
 
+    def with_fields(self, **fields: Any) -> Self:
+        """Return the job with other GPUs or another menu, and its run times.
+
+        `replace` would lose those that were set by `know`, which no forecast tells.
+        """
+        found = replace(self, **fields)
+        found._run_times.update(self._run_times)
+        return found
+
 
 def keep_fitting(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
     """Yield jobs with the allocations that fit; skip jobs without any."""
@@ -120,14 +129,14 @@ def keep_fitting(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[Ac
         there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
         menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
         if menu:
-            yield job if menu == job.menu else replace(job, menu=menu)
+            yield job if menu == job.menu else job.with_fields(menu=menu)
 
 
 def drop_lost_gpus(job: ActiveJob, inventory: Inventory) -> ActiveJob:
     """Return the job without its GPUs if some of them are kept for others."""
     if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
         return job
-    return replace(job, gpus=(), lease_rounds=0, held=None)
+    return job.with_fields(gpus=(), lease_rounds=0, held=None)
 
 
 @dataclass(frozen=True)

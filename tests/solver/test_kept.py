@@ -10,14 +10,15 @@ from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.virtual_cluster import VirtualFactory
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
+from predictor.allocation import Demand
 from predictor.belief import Belief
-from predictor.forecast import forecast
+from predictor.forecast import RunTime, forecast
 from predictor.job import JobKind, JobSpec
 from predictor.throughput import Profile
 from solver.deciding import ALL_HELD, around_kept
 from solver.inventory import Inventory, Pool
 from solver.placement import GangRequest, place
-from solver.plan import ActiveJob
+from solver.plan import ActiveJob, drop_lost_gpus, keep_fitting
 from solver.policies import make_policy
 from solver.promised import RoundInput
 from tasks.record import Settings, make_pool
@@ -63,6 +64,19 @@ def test_gpus_that_are_kept_are_given_to_nobody_and_count_for_nothing() -> None:
     assert inventory.capacities == {"a": 6, "b": 3}
     menus = [inventory.menu(job(0, gpus).demand) for gpus in (3, 4, 6, 7)]
     assert [[found.gpu_type for found in menu] for menu in menus] == [["a", "b"], ["a"], ["a"], []]
+
+
+def test_run_times_that_were_set_outlast_lost_gpus_and_a_smaller_menu() -> None:
+    elastic = replace(job(0, 4, kind=CHECKPOINTING), demand=Demand(1, 4))
+    given = situation((elastic, (0, 1)))
+    (first,), free = given.jobs, given.inventory.without(range(6))
+    time = RunTime(7.0, 6.0, 8.0, (7.0,))
+    for allocation in first.menu:
+        first.know(time, allocation)
+    (fitting,) = keep_fitting(free, [drop_lost_gpus(first, free)])
+    assert (fitting.gpus, fitting.held) == ((), None)
+    assert {found.gpus for found in fitting.menu} < {found.gpus for found in first.menu}
+    assert [fitting.run_time(found) for found in fitting.menu] == [time] * len(fitting.menu)
 
 
 def test_gangs_are_placed_around_gpus_that_are_kept() -> None:
