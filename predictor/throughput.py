@@ -208,7 +208,8 @@ class Profile:
         known = sorted({key[0] for key in self.rates} | self.applications.keys())
         if model not in known:
             problem = f"there are no throughputs of {model[:80]!r}"
-            raise InputError("model", problem, meant(model, known))
+            remedy = meant(model, known) if known else "give a table that has its throughputs"
+            raise InputError("model", problem, remedy)
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
         """See `Throughput.can_run`."""

@@ -67,7 +67,8 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "
         say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
         return
     what = what or f"{kind} of {jobs if job is not None else f'node {name}'} is"
-    say(f"{what} accepted; it takes effect in the next round")
+    takes = "they take" if what.endswith(" are") else "it takes"
+    say(f"{what} accepted; {takes} effect in the next round")
 
 
 def order(

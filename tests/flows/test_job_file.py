@@ -128,6 +128,9 @@ def test_a_file_of_jobs_is_a_workload(tmp_path: Path) -> None:
     path.write_text(f"[[jobs]]\n{OPAQUE.replace('sweep', 'a b')}")
     with pytest.raises(InputError, match=r"jobs\.toml: jobs\[0\]: name: 'a b' is not a name"):
         Source(trace=path, format="jobs").open()
+    path.write_text('[[jobs]]\nmodel = "x"\nbatch_size = 32\nepochs = 2')
+    with pytest.raises(InputError, match="no throughputs of 'x'; give a table that has its"):
+        Source(trace=path, format="jobs").open()
     path.write_text("")
     with pytest.raises(InputError, match=r"jobs\.toml: jobs: is missing"):
         Source(trace=path, format="jobs").open()

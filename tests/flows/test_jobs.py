@@ -120,7 +120,7 @@ def test_windows_are_told_of_by_number_and_date(here: Command, tmp_path: Path) -
     go(tmp_path, 1, jobs=[JOB])
     twice = ("--start", "2999-01-01", "--rrule", "FREQ=WEEKLY;COUNT=2")
     ran = here("node", "maintain", "2", "--hours", "1", *twice, "--warehouse", tmp_path)
-    assert "windows 2-3 of node 2 are accepted; " in ran.out + ran.err
+    assert "windows 2-3 of node 2 are accepted; they take effect" in ran.out + ran.err
     go(tmp_path, 1)
     assert "2999-01-08 00:00 " in here("node", "windows", "--warehouse", tmp_path).out
     assert "reopen [OPTIONS] WINDOWS...\n" in re.sub(
