@@ -59,6 +59,16 @@ def read(
     return Source(trace=trace, format="jobs", throughputs=profile).open(gpu_types=types)
 
 
+def test_the_example_of_elastic_jobs_runs() -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    trace, table = examples / "jobs/elastic.toml", examples / "throughputs.csv"
+    source = Source(trace=trace, format="jobs", throughputs=table)
+    jobs = source.open(gpu_types=("v100",))
+    made = make(make_start(jobs, Settings("shockwave", (Pool("v100", 4, 2),))))
+    assert [(spec.demand.least, spec.demand.most) for spec in jobs.specs] == [(1, 2)] * 2 + [(2, 2)]
+    assert {event.job_id for record in made.records for event in record.finished} == {0, 1, 2}
+
+
 def write_table(folder: Path, *types: str, least: Mapping[str, int] | None = None) -> Path:
     """Write the model's throughputs."""
     table = {
