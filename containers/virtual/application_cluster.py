@@ -32,7 +32,7 @@ class TrainingJob:
         placement: Its GPUs by node.
         speed: Its speed on GPUs of their type, over that on the measured one.
         restart_left: Seconds until its restart is over.
-        progress: Progress since its beginning, in steps of the initial batch size.
+        work: Progress since its beginning, in steps of the initial batch size.
         seconds: Training time in the last round.
         open_seconds: Training time in the current epoch.
     """
@@ -46,12 +46,12 @@ class TrainingJob:
     restart_left: float = 0.0
     started: bool = False
     epoch: int = 0
-    progress: float = 0.0
+    work: float = 0.0
     seconds: float = 0.0
     run_seconds: float = 0.0
     open_seconds: float = 0.0
     batch_size: int = 0
-    reports: list[EpochReport] = field(default_factory=list)
+    unreported: list[EpochReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.batch_size = self.spec.batch_size
@@ -70,7 +70,7 @@ class TrainingJob:
         self.placement = self.app.place(nodes)
         self.speed = profile.relative_speed(self.spec, allocation.gpu_type)
 
-    def reset(self) -> None:
+    def restart(self) -> None:
         """Do nothing: it writes checkpoints."""
 
     def hold(self, seconds: float, profile: Profile) -> float:
@@ -90,7 +90,7 @@ class TrainingJob:
             if ends:
                 size, spent = self.batch_size, self.open_seconds
                 report = EpochReport(self.spec.job_id, self.epoch, 1, size, spent)
-                add_report(self.reports, report)
+                add_report(self.unreported, report)
                 self.epoch, self.open_seconds = self.epoch + 1, 0.0
                 self._adapt()
         self.run_seconds += self.seconds
@@ -108,11 +108,11 @@ class TrainingJob:
             raise InputError(f"job {self.spec.job_id}", problem, "add the measurements")
         goodput = gain / step * self.speed
         end = self.app.progress_after(self.epoch + 1)
-        if self.progress + goodput * seconds < end:
-            self.progress += goodput * seconds
+        if self.work + goodput * seconds < end:
+            self.work += goodput * seconds
             return seconds, False
-        took = min(float(round((end - self.progress) / goodput)), seconds)
-        self.progress = end
+        took = min(float(round((end - self.work) / goodput)), seconds)
+        self.work = end
         return took, True
 
     def _adapt(self) -> None:
@@ -121,18 +121,18 @@ class TrainingJob:
             tuned = self.spec.batch_size
             self.batch_size = self.agent.choose_batch_size(self.placement, tuned)
 
-    def take_reports(self) -> list[EpochReport]:
+    def reports(self) -> list[EpochReport]:
         """Return the epochs completed since the last call."""
-        taken, self.reports = self.reports, []
-        return taken
+        found, self.unreported = self.unreported, []
+        return found
 
-    def report_progress(self) -> JobProgress:
+    def progress(self) -> JobProgress:
         """Return its progress, in steps of whole epochs at its batch size."""
         spec, size = self.spec, self.batch_size
         fraction = 0.0
         if not self.done:
             began, end = (self.app.progress_after(self.epoch + n) for n in (0, 1))
-            fraction = min((self.progress - began) / (end - began), 1.0)
+            fraction = min((self.work - began) / (end - began), 1.0)
         left = spec.steps_after(self.epoch, size)
         return JobProgress(
             job_id=spec.job_id,
@@ -161,23 +161,11 @@ class OtherJob(VirtualJob):
         """See `TrainingJob.move`."""
         self.allocation = allocation
 
-    def reset(self) -> None:
-        """See `VirtualJob.restart`."""
-        self.restart()
-
     def hold(self, seconds: float, profile: Profile) -> float:
         """See `TrainingJob.hold`."""
         lost = min(self.restart_left, seconds)
         self.restart_left -= lost
         return lost + self.train(seconds - lost, profile)
-
-    def take_reports(self) -> list[EpochReport]:
-        """See `TrainingJob.take_reports`."""
-        return self.reports()
-
-    def report_progress(self) -> JobProgress:
-        """See `VirtualJob.progress`."""
-        return self.progress()
 
 
 class ApplicationCluster(SimulatedCluster):
@@ -216,7 +204,7 @@ class ApplicationCluster(SimulatedCluster):
         return self._jobs[job_id].agent
 
     def _reset(self, job_id: int) -> None:
-        self._jobs[job_id].reset()
+        self._jobs[job_id].restart()
 
     def _release(self, job_id: int) -> tuple[int, ...]:
         job = self._jobs[job_id]
@@ -255,8 +243,8 @@ class ApplicationCluster(SimulatedCluster):
 
     def _report(self) -> tuple[tuple[EpochReport, ...], tuple[JobProgress, ...]]:
         ran, self._ran = sorted(self._ran, key=lambda job: job.spec.job_id), []
-        reports = tuple(report for job in ran for report in job.take_reports())
-        return reports, tuple(job.report_progress() for job in ran)
+        reports = tuple(report for job in ran for report in job.reports())
+        return reports, tuple(job.progress() for job in ran)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`."""

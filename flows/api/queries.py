@@ -255,10 +255,8 @@ class ServiceQueries:
     def _order_active(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
         run, this = self._solve(history)
         clock = this.observation.clock_seconds
-        ahead, age = (
-            self._look_ahead(history, this, made),
-            clock - made.clock_seconds if made else 0.0,
-        )
+        ahead = self._look_ahead(history, this, made)
+        age = clock - made.clock_seconds if made else 0.0
         rows = make_queue_rows(run, this, this.active, ahead, max(age, 0.0))
         return sorted(
             rows, key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id)

@@ -71,6 +71,11 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "
     say(f"{what} accepted; {takes} effect in the next round")
 
 
+def make_key(key: str, number: int) -> str:
+    """Return the key of one of several requests of a command; the first one has its own."""
+    return f"{key}#{number}" if key and number else key
+
+
 def order(
     kind: str,
     targets: Sequence[str],
@@ -85,7 +90,7 @@ def order(
     with connect(warehouse) as service:
         for number, target in enumerate(targets):
             # A repetition of the whole command repeats each part's key.
-            own = f"{key}#{number}" if key and number else key
+            own = make_key(key, number)
             accepted = service.send_command(CommandKind(kind), target, value=value, key=own)
             print_accepted(accepted, target, as_json)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.connection import complete_nodes, connect
-from flows.cli.job import Key, order, print_accepted, to_columns
+from flows.cli.job import Key, make_key, order, print_accepted, to_columns
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_filled, say
 from predictor.errors import InputError
@@ -144,7 +144,7 @@ def _set_aside(
     with connect(warehouse) as service:
         refused = dict[str, InputError]()
         for number, node in enumerate(nodes):
-            own = f"{key}#{number}" if key and number else key
+            own = make_key(key, number)
             try:
                 accepted = service.add_window(node, window, tenant=tenant, key=own)
             except InputError as error:  # a repeated command sets the other nodes aside
@@ -182,7 +182,7 @@ def reopen(
         for numbers in ranges:
             missing = list[InputError]()
             for number in numbers:
-                own = f"{key}#{place}" if key and place else key
+                own = make_key(key, place)
                 place += 1
                 try:
                     accepted = service.reopen(number, key=own)
